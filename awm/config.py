@@ -1,0 +1,255 @@
+"""`params.yaml` as pydantic models: every tunable of the pipeline, validated before anything runs.
+
+An unknown key, a missing key or a value of the wrong type is one line that names the key (`ConfigError`).
+Floats such as `1e-06`, which `dvc exp run -S` writes and YAML 1.1 reads as text, are accepted as numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+__all__ = [
+    "ConfigError",
+    "DatabasesConfig",
+    "EmbeddingConfig",
+    "FilterConfig",
+    "LLMConfig",
+    "Params",
+    "Price",
+    "RepairConfig",
+    "SandboxConfig",
+    "ScenariosConfig",
+    "SchemasConfig",
+    "TasksConfig",
+    "ToolsConfig",
+    "ToolsetsConfig",
+    "VerifiersConfig",
+    "load_params",
+]
+
+
+class ConfigError(ValueError):
+    """`params.yaml` can't be used; the message is one line that names the key."""
+
+
+def _number(value: Any) -> Any:
+    """Read text such as `1e-06` as the number it is; leave everything else to pydantic."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+Real = Annotated[float, BeforeValidator(_number)]
+
+
+class Section(BaseModel):
+    """Base of every section of `params.yaml`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
+        """YAML's `yes` is a boolean; pydantic would take it as the number 1."""
+        wanted = cls.model_fields[info.field_name].annotation
+        if isinstance(value, bool) and wanted in (int, float):
+            raise ValueError("a number is needed, not a yes/no value")
+        return value
+
+
+class Price(Section):
+    """Price of one model, in US dollars per million tokens."""
+
+    input: Real = Field(ge=0)
+    cached_input: Real = Field(ge=0)
+    output: Real = Field(ge=0)
+
+
+class LLMConfig(Section):
+    """Who answers the pipeline's requests, and how they are sent."""
+
+    provider: Literal["recorded", "openai", "batch"]
+    model: str = Field(min_length=1)
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    temperature: Real | None = Field(default=None, ge=0, le=2)
+    max_output_tokens: int = Field(gt=0)
+    structured_output: Literal["json_schema", "json_object", "off"]
+    concurrency: int = Field(gt=0)
+    timeout_s: Real = Field(gt=0)
+    retries: int = Field(ge=0)
+    recordings: str = "data/recordings"
+    batch_dir: str = "batches"
+    prices: dict[str, Price] = Field(default_factory=dict)
+
+
+class RepairConfig(Section):
+    """The repair loop that all steps share."""
+
+    max_attempts: int = Field(ge=1, le=20)
+
+
+class SandboxConfig(Section):
+    """Limits for generated code while it is checked."""
+
+    mode: Literal["auto", "strict", "nofs", "off"]
+    call_timeout_s: Real = Field(gt=0)
+    verify_timeout_s: Real = Field(gt=0)
+    memory_mb: int = Field(ge=64)
+
+
+class EmbeddingConfig(Section):
+    """How near-duplicate scenarios are found."""
+
+    provider: Literal["tfidf", "openai", "sentence-transformers"]
+    model: str | None = None
+    threshold: Real = Field(gt=0, le=1, description="Cosine similarity from which two scenarios count as one")
+    cluster_threshold: Real = Field(gt=0, le=1, description="Cosine similarity that holds a concept cluster together")
+
+
+class ScenariosConfig(Section):
+    """From seed names to distinct, stateful applications."""
+
+    count: int = Field(ge=1)
+    per_request: int = Field(ge=1, le=50)
+    examples: int = Field(ge=1, description="Seed names shown in each request")
+    max_rounds: int = Field(ge=1)
+    max_per_category: int = Field(ge=1)
+    seed: int
+    embedding: EmbeddingConfig
+
+
+class TasksConfig(Section):
+    """Requests of the logged-in user."""
+
+    per_scenario: int = Field(ge=1, le=50)
+    min_multi_step: int = Field(ge=0)
+    min_reads: int = Field(ge=0)
+    min_writes: int = Field(ge=0)
+    min_refusals: int = Field(ge=0)
+    duplicate_threshold: Real = Field(gt=0, le=1)
+
+
+class SchemasConfig(Section):
+    """Size of a schema."""
+
+    min_tables: int = Field(ge=1)
+    max_tables: int = Field(ge=1)
+
+
+class DatabasesConfig(Section):
+    """Size and time of an initial state."""
+
+    min_rows: int = Field(ge=1)
+    clock: str = Field(description="The environments' frozen time")
+
+    @field_validator("clock", mode="before")
+    @classmethod
+    def _clock(cls, value: Any) -> str:
+        text = value.strftime("%Y-%m-%d %H:%M:%S") if isinstance(value, datetime) else str(value)
+        try:
+            datetime.strptime(text, "%Y-%m-%d %H:%M:%S")
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time; write it as 'YYYY-MM-DD HH:MM:SS'") from None
+        return text
+
+
+class ToolsetsConfig(Section):
+    """Size of a toolset."""
+
+    min_tools: int = Field(ge=1)
+    max_tools: int = Field(ge=1)
+
+
+class ToolsConfig(Section):
+    """How hard a tool module is tried."""
+
+    valid_calls: int = Field(ge=1, description="Calls with arguments from real rows, per tool, until one succeeds")
+    seed: int
+
+
+class VerifiersConfig(Section):
+    """What a verifier's request shows."""
+
+    max_rows_shown: int = Field(ge=1, description="Rows of sample data in a verifier's request, per table")
+
+
+class FilterConfig(Section):
+    """What makes an environment good enough to keep."""
+
+    min_tasks: int = Field(ge=1)
+
+
+class Params(Section):
+    """All of `params.yaml`."""
+
+    llm: LLMConfig
+    repair: RepairConfig
+    sandbox: SandboxConfig
+    scenarios: ScenariosConfig
+    tasks: TasksConfig
+    schemas: SchemasConfig
+    databases: DatabasesConfig
+    toolsets: ToolsetsConfig
+    tools: ToolsConfig
+    verifiers: VerifiersConfig
+    filter: FilterConfig
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice, which YAML would silently settle by taking the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def load_params(path: str | os.PathLike[str] = "params.yaml") -> Params:
+    """Read and validate the parameters.
+
+    Raises ConfigError with one line when the file is missing, is not YAML, or holds an unknown or ill-typed key.
+    """
+    path = Path(path)
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: not found; run from the project's top folder") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected sections such as 'llm:', found {type(content).__name__}")
+    try:
+        return Params.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_one_line(error)}") from None
+
+
+def _one_line(error: ValidationError) -> str:
+    """All problems of a validation as one line, each with the key it concerns."""
+    texts = []
+    for problem in error.errors(include_url=False):
+        key = ".".join(str(part) for part in problem["loc"])
+        match problem["type"]:
+            case "extra_forbidden":
+                text = f"unknown key '{key}'"
+            case "missing":
+                text = f"key '{key}' is missing"
+            case _:
+                message = problem["msg"].removeprefix("Value error, ")
+                text = f"'{key}' = {problem['input']!r}: {message[:1].lower()}{message[1:]}"
+        texts.append(text)
+    return "; ".join(texts)
