@@ -1,0 +1,130 @@
+"""The command `awm`: look at what the pipeline has built, and keep what was paid for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from awm.config import ConfigError
+from awm.llm.errors import LLMError
+from awm.llm.recording import Recording, RecordingEntry, write_entries
+from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset
+from awm.store import Layout, StoreError
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Executable environments for tool-using agents.")
+env = typer.Typer(no_args_is_help=True, help="Look at the environments in data/.")
+llm = typer.Typer(no_args_is_help=True, help="Keep and replay the answers of LLMs.")
+app.add_typer(env, name="env")
+app.add_typer(llm, name="llm")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn a user's mistake into one line on standard error and exit status 1."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (ConfigError, StoreError, LLMError) as error:
+            print(f"awm: {error}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+    return wrapped
+
+
+@env.command("list")
+@plain_errors
+def list_environments(as_json: AsJson = False) -> None:
+    """List the environments that passed the filter."""
+    layout = Layout()
+    found = layout.read_models("environments", EnvironmentSummary)
+    if as_json:
+        print(json.dumps([summary.model_dump(mode="json") for summary in found], ensure_ascii=False))
+        return
+    table = Table("environment", "category", title=f"{len(found)} environments")
+    for heading in ("tables", "rows", "tools", "lines", "tasks"):
+        table.add_column(heading, justify="right")
+    for entry in found:
+        figures = (entry.tables, entry.rows, entry.tools, entry.code_lines, len(entry.tasks))
+        table.add_row(entry.slug, entry.category, *map(str, figures))
+    console = Console()
+    console.print(table)
+    if found:
+        slug = found[0].slug
+        console.print(
+            f"Where to look: [bold]awm env show {slug}[/], "
+            f"data/tasks/{slug}.json, data/databases/{slug}.db, data/tools/{slug}.py, data/verifiers/{slug}.py; "
+            "figures: [bold]dvc metrics show[/]; what was rejected: data/rejects/",
+            soft_wrap=True,
+        )
+
+
+@env.command("show")
+@plain_errors
+def show_environment(
+    slug: Annotated[str, typer.Argument(help="The environment's slug.")], as_json: AsJson = False
+) -> None:
+    """Show an environment: its tasks, tools and tables."""
+    layout = Layout()
+    known = layout.slugs("environments", ".json")
+    if slug not in known:
+        raise StoreError(f"no environment {slug!r} in data/environments; there are: {', '.join(known) or 'none'}")
+    scenario = layout.read_model("scenarios", slug, Scenario)
+    tasks = layout.read_model("tasks", slug, TaskSet)
+    toolset = layout.read_model("toolsets", slug, Toolset)
+    summary = layout.read_model("environments", slug, EnvironmentSummary)
+    if as_json:
+        parts = {"scenario": scenario, "tasks": tasks, "toolset": toolset, "summary": summary}
+        print(json.dumps({name: part.model_dump(mode="json") for name, part in parts.items()}, ensure_ascii=False))
+        return
+    console = Console()
+    console.print(f"[bold]{scenario.name}[/] ({scenario.category})\n{scenario.description}\n", highlight=False)
+    table = Table("", "kind", "task")
+    for task in tasks.tasks:
+        table.add_row(str(task.number), task.kind.value, task.text)
+    console.print(table)
+    table = Table("tool", "", "description")
+    for tool in toolset.tools:
+        names = ", ".join(
+            parameter.name if parameter.required else f"[{parameter.name}]" for parameter in tool.parameters
+        )
+        table.add_row(
+            f"{tool.name}({names})".replace("[", r"\["), "reads" if tool.read_only else "writes", tool.description
+        )
+    console.print(table)
+
+
+@llm.command("record")
+@plain_errors
+def record() -> None:
+    """Copy the answers that the last run used (data/llm) into data/recordings, so that anyone can replay it offline."""
+    layout = Layout()
+    root = layout.data / "llm"
+    if not root.is_dir():
+        raise StoreError(f"{root}: not found; run `dvc repro` first")
+    total = 0
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        by_scenario: dict[str, list[RecordingEntry]] = {}
+        for entry in Recording.load(folder).entries():
+            by_scenario.setdefault(entry.item.split("/")[0], []).append(entry)
+        for scenario, entries in by_scenario.items():
+            write_entries(layout.data / "recordings" / folder.name / f"{scenario}.jsonl", entries)
+            total += len(entries)
+    print(f"{total} answers written to {layout.data / 'recordings'}; set llm.provider to 'recorded' to replay them")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,133 @@
+"""Databases: the sample data of a scenario, and the initial state that it makes.
+
+Every statement runs with foreign keys on under the environment's frozen clock; no row may be lost, and user 1
+must exist.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from awm.config import DatabasesConfig
+from awm.env.clock import FrozenClock
+from awm.env.database import content_hash, integrity_problems, open_database, table_counts, try_build
+from awm.env.sql import split_statements, statement_table
+from awm.models import DatabaseSummary, Scenario, TaskSet
+from awm.synth.loop.step import Item, Problem
+from awm.synth.schemas import Sql, read_sql, sql_excerpt, statement_problems
+
+__all__ = ["DatabaseSubject", "DatabasesStep", "database_items", "initial_state", "summarise"]
+
+
+@dataclass(frozen=True)
+class DatabaseSubject:
+    """What sample data is written for."""
+
+    scenario: Scenario
+    tasks: TaskSet
+    schema: str
+
+
+def initial_state(schema: str, data: str, clock: str) -> bytes:
+    """The database of a schema and its sample data, as bytes; ValueError with the first statement that fails."""
+    result = try_build(split_statements(f"{schema.rstrip()}\n{data}"), FrozenClock(clock))
+    if result.snapshot is None or result.problems:
+        raise ValueError(str(result.problems[0]))
+    return result.snapshot
+
+
+def summarise(slug: str, snapshot: bytes, clock: str) -> DatabaseSummary:
+    """Figures of an initial state."""
+    connection = open_database(snapshot)
+    try:
+        return DatabaseSummary(
+            slug=slug, clock=clock, tables=table_counts(connection), content_hash=content_hash(connection)
+        )
+    finally:
+        connection.close()
+
+
+class DatabasesStep:
+    """Asks for the sample data of one scenario. The answer is its SQL text; its parts are the tables."""
+
+    name = "databases"
+    prompt = "databases"
+    answer_model = None
+
+    def __init__(self, config: DatabasesConfig) -> None:
+        self.config = config
+
+    def variables(self, item: Item) -> dict[str, Any]:
+        """Values for the prompt file."""
+        subject: DatabaseSubject = item.subject
+        return {
+            "scenario": subject.scenario,
+            "tasks": subject.tasks.tasks,
+            "schema": subject.schema.strip(),
+            **self.config.model_dump(),
+        }
+
+    def read(self, content: str, item: Item, previous: str | None) -> str:
+        """The INSERT statements of the answer."""
+        return read_sql(content, previous)
+
+    def check(self, answer: str, item: Item) -> list[Problem]:
+        """Execute every statement on the schema, then look at the rows that came of it."""
+        schema = split_statements(item.subject.schema)
+        data = split_statements(answer)
+        problems = statement_problems(answer, ("INSERT",))
+        result = try_build([*schema, *data], FrozenClock(self.config.clock))
+        for error in result.problems:
+            if error.index < len(schema):
+                raise ValueError(f"{item.id}: the stored schema does not execute: {error}")
+            problems.append(Problem("sql", error.message, statement_table(error.statement)))
+        if problems or result.snapshot is None:
+            return problems
+        connection = open_database(result.snapshot)
+        try:
+            return self._rows(connection)
+        finally:
+            connection.close()
+
+    def excerpt(self, answer: str, parts: Sequence[str]) -> str:
+        """The statements for the named tables."""
+        return sql_excerpt(answer, parts)
+
+    def artifact(self, answer: str, item: Item) -> Sql:
+        """The script as it was executed."""
+        return Sql(sql=answer)
+
+    def _rows(self, connection: sqlite3.Connection) -> list[Problem]:
+        counts = table_counts(connection)
+        problems = [Problem("integrity", message) for message in integrity_problems(connection)]
+        problems += [
+            Problem("empty_table", f"table {name} is empty", name) for name, count in counts.items() if not count
+        ]
+        if (total := sum(counts.values())) < self.config.min_rows:
+            problems.append(Problem("size", f"there are {total} rows; at least {self.config.min_rows} are wanted"))
+        if connection.execute("SELECT 1 FROM users WHERE id = 1").fetchone() is None:
+            problems.append(Problem("users", "there is no user with id 1", "users"))
+        return problems
+
+
+def database_items(
+    scenarios: Sequence[Scenario], tasks: dict[str, TaskSet], schemas: dict[str, str], step: DatabasesStep
+) -> list[Item]:
+    """One item per scenario that has a schema."""
+    return [
+        Item(
+            scenario.slug,
+            DatabaseSubject(scenario, tasks[scenario.slug], schemas[scenario.slug]),
+            [
+                scenario.model_dump(),
+                tasks[scenario.slug].model_dump(mode="json"),
+                schemas[scenario.slug],
+                step.config.model_dump(),
+            ],
+        )
+        for scenario in scenarios
+        if scenario.slug in schemas
+    ]

@@ -1,0 +1,1 @@
+"""Verdicts on the final state of an episode."""

@@ -1,0 +1,1 @@
+"""One script per DVC stage. Run them from the project's top folder, through `dvc repro`."""

@@ -1,0 +1,55 @@
+"""Stage `tools`: the Python module behind each toolset, loaded and tried in the sandbox.
+
+Reads data/scenarios, data/schemas, data/databases and data/toolsets; writes data/tools/<slug>.py. Run by `dvc
+repro tools`.
+"""
+
+from __future__ import annotations
+
+from awm.config import Params
+from awm.models import DatabaseSummary, Scenario, Toolset
+from awm.store import Layout, write_atomic
+from awm.synth.checking import make_sandbox
+from awm.synth.loop.report import artifacts, clear, write_report
+from awm.synth.loop.runner import Runner
+from awm.synth.loop.stage import run_stage
+from awm.synth.tools import Code, ToolsStep, ToolsSubject, tools_items
+
+
+def subjects(layout: Layout) -> list[ToolsSubject]:
+    """Scenarios that have both a toolset and an initial state."""
+    ready = set(layout.slugs("toolsets", ".json")) & set(layout.slugs("databases", ".json"))
+    found = []
+    for scenario in layout.read_models("scenarios", Scenario):
+        if scenario.slug in ready:
+            summary = layout.read_model("databases", scenario.slug, DatabaseSummary)
+            found.append(
+                ToolsSubject(
+                    scenario=scenario,
+                    schema=layout.read_text("schemas", scenario.slug, ".sql"),
+                    toolset=layout.read_model("toolsets", scenario.slug, Toolset),
+                    snapshot=layout.read_bytes("databases", scenario.slug, ".db"),
+                    clock=summary.clock,
+                    content_hash=summary.content_hash,
+                )
+            )
+    return found
+
+
+async def main(params: Params, layout: Layout) -> None:
+    """Ask for every tool module, and try each in the sandbox."""
+    with make_sandbox(params.sandbox) as sandbox:
+        step = ToolsStep(params.tools, sandbox)
+        async with Runner.create(params, step.name) as runner:
+            records = await runner.run(step, tools_items(subjects(layout), params.tools))
+
+    clear(layout.step("tools"))
+    sources = {slug: Code.model_validate(artifact).source for slug, artifact in artifacts(records).items()}
+    for slug, source in sources.items():
+        write_atomic(layout.file("tools", slug, ".py"), source)
+    lines = sum(len(source.splitlines()) for source in sources.values())
+    write_report(layout, step.name, records, runner.llm, figures={"code_lines": lines})
+
+
+if __name__ == "__main__":
+    run_stage(main)
