@@ -6,14 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from synth.library_environment import CLOCK, SCENARIO, TASKS, TOOLSET
 from typer.testing import CliRunner
 
 from awm.cli import app
 from awm.llm.recording import Recording, RecordingEntry, write_shards
 from awm.llm.request import Usage
 from awm.models import EnvironmentSummary
-from awm.store import Layout
+from awm.store import Layout, write_atomic
+from awm.synth.databases import initial_state
+from synth.library_environment import CLOCK, DATA, SCENARIO, SCHEMA, TASKS, TOOLSET
 
 SLUG = SCENARIO.slug
 
@@ -41,6 +42,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     )
     for step, value in (("scenarios", SCENARIO), ("tasks", TASKS), ("toolsets", TOOLSET), ("environments", summary)):
         layout.write_model(step, SLUG, value)
+    write_atomic(layout.file("databases", SLUG, ".db"), initial_state(SCHEMA, DATA, CLOCK))
     return layout
 
 
@@ -64,11 +66,12 @@ def test_list_as_json_is_data(layout: Layout) -> None:
     assert (entry["slug"], entry["tables"], entry["tasks"]) == (SLUG, 3, [1, 2])
 
 
-def test_show_has_tasks_and_tools_with_their_parameters(layout: Layout) -> None:
+def test_show_has_tasks_tables_and_tools_with_their_parameters(layout: Layout) -> None:
     output = awm("env", "show", SLUG)
 
     assert "Renew my loan of the book 'Emma' by two weeks." in output
     assert "renew_loan(loan_id, [weeks])" in output
+    assert "id, user_id, book_id, due_on, status, renewals, created_at" in output
     assert json.loads(awm("env", "show", SLUG, "--json"))["scenario"]["slug"] == SLUG
 
 
