@@ -1,129 +1,21 @@
-"""The command `awm`: look at what the pipeline has built, and keep what was paid for."""
+"""The command `awm`: look at what the pipeline has built, run it, and keep what was paid for."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sqlite3
-import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, ParamSpec, TypeVar
-
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from awm.config import ConfigError
-from awm.llm.errors import LLMError
+from awm.commands import doctor, env
+from awm.commands.command import plain_errors
 from awm.llm.recording import Recording, RecordingEntry, write_entries
-from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset
 from awm.store import Layout, StoreError
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Executable environments for tool-using agents.")
-env = typer.Typer(no_args_is_help=True, help="Look at the environments in data/.")
 llm = typer.Typer(no_args_is_help=True, help="Keep and replay the answers of LLMs.")
-app.add_typer(env, name="env")
+app.add_typer(env.app, name="env")
 app.add_typer(llm, name="llm")
-
-P = ParamSpec("P")
-R = TypeVar("R")
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn a user's mistake into one line on standard error and exit status 1."""
-
-    @wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except (ConfigError, StoreError, LLMError) as error:
-            print(f"awm: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
-
-    return wrapped
-
-
-@env.command("list")
-@plain_errors
-def list_environments(as_json: AsJson = False) -> None:
-    """List the environments that passed the filter."""
-    layout = Layout()
-    found = layout.read_models("environments", EnvironmentSummary)
-    if as_json:
-        print(json.dumps([summary.model_dump(mode="json") for summary in found], ensure_ascii=False))
-        return
-    table = Table("environment", "category", title=f"{len(found)} environments")
-    for heading in ("tables", "rows", "tools", "lines", "tasks"):
-        table.add_column(heading, justify="right")
-    for entry in found:
-        figures = (entry.tables, entry.rows, entry.tools, entry.code_lines, len(entry.tasks))
-        table.add_row(entry.slug, entry.category, *map(str, figures))
-    console = Console()
-    console.print(table)
-    if found:
-        slug = found[0].slug
-        console.print(
-            f"Where to look: [bold]awm env show {slug}[/], "
-            f"data/tasks/{slug}.json, data/databases/{slug}.db, data/tools/{slug}.py, data/verifiers/{slug}.py; "
-            "figures: [bold]dvc metrics show[/]; what was rejected: data/rejects/",
-            soft_wrap=True,
-        )
-
-
-@env.command("show")
-@plain_errors
-def show_environment(
-    slug: Annotated[str, typer.Argument(help="The environment's slug.")], as_json: AsJson = False
-) -> None:
-    """Show an environment: its tasks, tools and tables."""
-    layout = Layout()
-    known = layout.slugs("environments", ".json")
-    if slug not in known:
-        raise StoreError(f"no environment {slug!r} in data/environments; there are: {', '.join(known) or 'none'}")
-    scenario = layout.read_model("scenarios", slug, Scenario)
-    tasks = layout.read_model("tasks", slug, TaskSet)
-    toolset = layout.read_model("toolsets", slug, Toolset)
-    summary = layout.read_model("environments", slug, EnvironmentSummary)
-    if as_json:
-        parts = {"scenario": scenario, "tasks": tasks, "toolset": toolset, "summary": summary}
-        print(json.dumps({name: part.model_dump(mode="json") for name, part in parts.items()}, ensure_ascii=False))
-        return
-    console = Console()
-    console.print(f"[bold]{scenario.name}[/] ({scenario.category})\n{scenario.description}\n", highlight=False)
-    table = Table("", "kind", "task")
-    for task in tasks.tasks:
-        table.add_row(str(task.number), task.kind.value, task.text)
-    console.print(table)
-    console.print(_tables(layout, slug))
-    table = Table("tool", "", "description")
-    for tool in toolset.tools:
-        names = ", ".join(
-            parameter.name if parameter.required else f"[{parameter.name}]" for parameter in tool.parameters
-        )
-        table.add_row(
-            f"{tool.name}({names})".replace("[", r"\["), "reads" if tool.read_only else "writes", tool.description
-        )
-    console.print(table)
-
-
-def _tables(layout: Layout, slug: str) -> Table:
-    """Tables of the initial state, with their columns and number of rows."""
-    # Here, because it takes a quarter of a second to import and no other command needs it.
-    import sqlite_utils
-
-    path = layout.file("databases", slug, ".db")
-    if not path.is_file():
-        raise StoreError(f"{path}: not found; run `dvc repro databases`")
-    table = Table("table", "rows", "columns")
-    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        database = sqlite_utils.Database(connection)
-        for name in database.table_names():
-            table.add_row(name, str(database[name].count), ", ".join(column.name for column in database[name].columns))
-    return table
+app.command("doctor")(doctor.doctor)
 
 
 @llm.command("record")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 __all__ = [
     "DatabaseSummary",
+    "EnvironmentKind",
     "EnvironmentSummary",
     "Outcome",
     "Parameter",
@@ -122,6 +123,10 @@ class Verdict(Artifact):
     evidence: dict[str, Any]
 
 
+EnvironmentKind = Literal["module", "fastapi"]
+"""What implements the tools: a tool module of ours, or a published FastAPI + SQLAlchemy module."""
+
+
 class EnvironmentSummary(Artifact):
     """One environment that passed the filter; the parts are in the steps' own directories."""
 
@@ -138,6 +143,12 @@ class EnvironmentSummary(Artifact):
     clock: str
     content_hash: str
     tools_sha256: str
+    kind: EnvironmentKind = "module"
+
+    @model_serializer(mode="wrap")
+    def _without_usual_kind(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = serialise(self)
+        return data if self.kind != "module" else {key: value for key, value in data.items() if key != "kind"}
 
 
 class Rejection(Artifact):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, SchemaValidator
 
-__all__ = ["Arguments", "InvalidArgumentsError", "describe_errors", "result_schema"]
+__all__ = ["Arguments", "InvalidArgumentsError", "as_object", "describe_errors", "result_schema", "without_titles"]
 
 _MAX_ERRORS = 5
 _MAX_SHOWN = 80
-_CONFIG = ConfigDict(extra="forbid", protected_namespaces=())
+_PARSED = "the arguments were JSON text and were parsed; give the object itself"
+_CONFIG = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=False)
 _WANTED_JSON = {"dict", "list", "model", "tuple", "set", "frozen", "dataclass", "mapping", "typed"}
 
 
@@ -32,45 +33,44 @@ class Arguments:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         hints = get_type_hints(function, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())[1:]
         self.names = {p.name: _outer_name(p.name, hints.get(p.name)) for p in parameters}
-        # Numbered fields with aliases: a parameter may be called like a method of a model, or start with an underscore.
-        self._fields = {f"p{number}": parameter.name for number, parameter in enumerate(parameters)}
-        fields: dict[str, Any] = {
-            f"p{number}": _field(parameter, hints.get(parameter.name, Any), self.names[parameter.name])
-            for number, parameter in enumerate(parameters)
-        }
-        self._model: type[BaseModel] = create_model("Arguments", __config__=_CONFIG, **fields)
+        model = _model(hints, parameters, self.names)  # let go of: with one for each tool, processes would be larger
+        fields = zip(self.names, model.model_fields.values(), strict=True)
+        self._required = {name for name, field in fields if field.is_required()}
+        self._check = _keyword_validator(model, list(self.names))
 
     @cached_property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments object."""
-        schema: dict[str, Any] = _without_titles(self._model.model_json_schema())
+        hints = get_type_hints(self._function, include_extras=True)
+        parameters = list(inspect.signature(self._function).parameters.values())[1:]
+        schema: dict[str, Any] = without_titles(_model(hints, parameters, self.names).model_json_schema())
         schema.setdefault("properties", {})
         return schema
 
-    def validate(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def validate(self, arguments: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return keyword arguments for the function, and notes on what was repaired.
 
-        A number is no text, and text is a number only if it spells one. JSON text does for the object or list that it
-        spells. Raise InvalidArgumentsError for anything that does not fit.
+        None means no arguments. A number is no text, and text is a number only if it spells one. JSON text does for the
+        object or list that it spells, also for the arguments as a whole. Raise InvalidArgumentsError for anything that
+        does not fit.
         """
-        if not isinstance(arguments, dict):
+        given, notes = as_object(arguments)
+        if given is None:
             raise InvalidArgumentsError(f"the arguments must be an object with the keys: {self._known()}")
-        notes: tuple[str, ...] = ()
         try:
-            checked = self._model.model_validate(arguments)
+            return self._check(given)[0], notes
         except ValidationError as error:
-            arguments, notes = _with_parsed_json(arguments, error)
-            if not notes:
+            repaired, repairs = _with_parsed_json(given, error)
+            if not repairs:
                 raise InvalidArgumentsError(self._explain(error)) from None
-            try:
-                checked = self._model.model_validate(arguments)
-            except ValidationError as second:
-                raise InvalidArgumentsError(self._explain(second)) from None
-        values = checked.__dict__
-        return {name: values[field] for field, name in self._fields.items()}, notes
+        try:
+            return self._check(repaired)[0], notes + repairs
+        except ValidationError as error:
+            raise InvalidArgumentsError(self._explain(error)) from None
 
     def _explain(self, error: ValidationError) -> str:
         errors = error.errors(include_url=False, include_context=False)
@@ -80,11 +80,30 @@ class Arguments:
         return text
 
     def _known(self) -> str:
-        required = {self.names[name] for field, name in self._fields.items() if self._is_required(field)}
-        return ", ".join(n if n in required else f"{n} (optional)" for n in self.names.values()) or "no arguments"
+        shown = (outer if name in self._required else f"{outer} (optional)" for name, outer in self.names.items())
+        return ", ".join(shown) or "no arguments"
 
-    def _is_required(self, field: str) -> bool:
-        return self._model.model_fields[field].is_required()
+
+def _model(
+    hints: Mapping[str, Any], parameters: Sequence[inspect.Parameter], outer_names: Mapping[str, str]
+) -> type[BaseModel]:
+    # Numbered fields with aliases: a parameter may be called like a method of a model, or start with an underscore.
+    fields: dict[str, Any] = {
+        f"p{number}": _field(parameter, hints.get(parameter.name, Any), outer_names[parameter.name])
+        for number, parameter in enumerate(parameters)
+    }
+    return create_model("Arguments", __config__=_CONFIG, **fields)
+
+
+def _keyword_validator(model: type[BaseModel], names: Sequence[str]) -> Callable[[Any], Any]:
+    """Return the validation of a model's fields alone: it gives a dict by the fields' new names, and makes no model."""
+    schema: Any = model.__pydantic_core_schema__
+    whole = schema["schema"] if schema["type"] == "definitions" else schema
+    fields = dict(zip(names, whole["schema"]["fields"].values(), strict=True))
+    bare: Any = {"type": "model-fields", "model_name": "Arguments", "fields": fields, "extra_behavior": "forbid"}
+    if schema["type"] == "definitions":
+        bare = {**schema, "schema": bare}
+    return SchemaValidator(bare).validate_python
 
 
 def result_schema(function: Callable[..., Any]) -> dict[str, Any]:
@@ -93,7 +112,7 @@ def result_schema(function: Callable[..., Any]) -> dict[str, Any]:
     if annotation is None or annotation is type(None):
         return {}
     try:
-        schema: dict[str, Any] = _without_titles(TypeAdapter(annotation).json_schema(mode="serialization"))
+        schema: dict[str, Any] = without_titles(TypeAdapter(annotation).json_schema(mode="serialization"))
     except (PydanticUserError, PydanticInvalidForJsonSchema):
         return {}
     return schema
@@ -125,6 +144,19 @@ def _shown(value: Any) -> str:
     except (TypeError, ValueError):
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+def as_object(arguments: Any) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """Return the arguments as an object, None if they are none, and a note if they were text."""
+    if arguments is None:
+        return {}, ()
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError):
+            return None, ()
+        return (value, (_PARSED,)) if isinstance(value, dict) else (None, ())
+    return (arguments, ()) if isinstance(arguments, dict) else (None, ())
 
 
 def _with_parsed_json(arguments: Mapping[str, Any], error: ValidationError) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -170,18 +202,18 @@ _SCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "contains", "not", "propertyNames")
 
 
-def _without_titles(schema: Any) -> Any:
+def without_titles(schema: Any) -> Any:
     """Drop the titles that pydantic makes from names; they say nothing and cost tokens."""
     if not isinstance(schema, dict):
         return schema
     cleaned = {key: value for key, value in schema.items() if key != "title"}
     for key in _SCHEMA_MAPS:
         if key in cleaned:
-            cleaned[key] = {name: _without_titles(part) for name, part in cleaned[key].items()}
+            cleaned[key] = {name: without_titles(part) for name, part in cleaned[key].items()}
     for key in _SCHEMA_LISTS:
         if key in cleaned:
-            cleaned[key] = [_without_titles(part) for part in cleaned[key]]
+            cleaned[key] = [without_titles(part) for part in cleaned[key]]
     for key in _SCHEMAS:
         if key in cleaned:
-            cleaned[key] = _without_titles(cleaned[key])
+            cleaned[key] = without_titles(cleaned[key])
     return cleaned

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
 import socket
+import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from awm.env import wire
 from awm.env.errors import EnvironmentFault, ModuleError, WorkerDied, WorkerTimeout
+from awm.env.shared import SharedBytes
 
 __all__ = ["Worker"]
 
-_RECEIVE_BYTES = 1 << 18
+_TIMEVAL = struct.Struct("@ll")
 _PHASES = ("syntax", "lint", "import", "signature")
 
 
@@ -35,7 +39,8 @@ class Worker:
         self._number = 0
         self._gone: str | None = None
         self._owner = os.getpid()
-        channel.setblocking(False)
+        self._within = 0.0
+        channel.setblocking(True)
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
         if handle is not None:
@@ -60,6 +65,11 @@ class Worker:
         """Leave no process behind when its owner forgot it."""
         self.kill()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs, as far as its socket tells; nothing may be awaited from it."""
+        return self._gone is None and not self._poll.poll(0)
+
     def broken(self, what: str) -> WorkerDied:
         """Kill a worker that said what it must not; return the error to raise."""
         self.kill(f"it broke the protocol: {what}")
@@ -67,6 +77,7 @@ class Worker:
 
     def greeting(self, within: float) -> Any:
         """Return what the worker reports of its self-test."""
+        self._set_timeouts(within)
         return self._reply(0, time.monotonic() + within)
 
     def request(self, operation: str, *arguments: Any, within: float) -> Any:
@@ -75,32 +86,118 @@ class Worker:
         Raises ModuleError and EnvironmentFault as the worker reports them, WorkerDied, WorkerTimeout, and WireError for
         arguments that can't be sent.
         """
-        if self._gone is not None:
-            raise WorkerDied(f"the process of the generated code is gone: {self._gone}")
-        self._number += 1
-        data = wire.frame(wire.pack([self._number, operation, *arguments]))
+        data = self._question(operation, arguments)
+        if within != self._within:
+            self._set_timeouts(within)
         end = time.monotonic() + within
         self._send(data, end)
-        return self._reply(self._number, end)
+        return self._opened(self._receive(end), self._number)
 
-    def _send(self, data: bytes, end: float) -> None:
-        view = memoryview(data)
+    def hand_over(self, name: str, data: bytes, files: SharedBytes, *, within: float) -> None:
+        """Have the worker keep bytes under a name: as a file that it shares with others, or else in a message.
+
+        Raises WireError for more than a message may hold.
+        """
+        wire.check_size(data)
+        descriptor = files.file(data)
+        if descriptor is None:
+            self.request("keep", name, data, within=within)
+            return
+        try:
+            self.request("keep_file", name, len(data), within=within)
+            socket.send_fds(self._channel, [b"f"], [descriptor])
+        except OSError:
+            raise self._died() from None
+        finally:
+            os.close(descriptor)
+
+    async def arequest(self, operation: str, *arguments: Any, within: float) -> Any:
+        """Do what `request` does; kill the worker when cancelled, because its answer would come to another question."""
+        data = self._question(operation, arguments)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within
+        try:
+            await self._asend(loop, memoryview(data), end)
+            return self._opened(await self._areceive(loop, end), self._number)
+        except asyncio.CancelledError:
+            self.kill("a request to it was cancelled")
+            raise
+
+    def _question(self, operation: str, arguments: tuple[Any, ...]) -> bytes:
+        if self._gone is not None:
+            raise WorkerDied(f"the process of the generated code is gone: {self._gone}")
+        data = wire.frame(wire.pack([self._number + 1, operation, *arguments]))
+        self._number += 1
+        return data
+
+    async def _asend(self, loop: asyncio.AbstractEventLoop, view: memoryview, end: float) -> None:
         while view:
             try:
-                view = view[self._channel.send(view) :]
+                view = view[self._channel.send(view, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
-                self._wait_until_writable(end)
+                await self._ready(loop, end, loop.add_writer, loop.remove_writer)
             except OSError:
                 raise self._died() from None
 
-    def _wait_until_writable(self, end: float) -> None:
-        remaining = end - time.monotonic()
-        if remaining <= 0 or not select.select([], [self._channel], [], remaining)[1]:
+    async def _areceive(self, loop: asyncio.AbstractEventLoop, end: float) -> bytes | memoryview:
+        data = None
+        while data is None:
+            await self._ready(loop, end, loop.add_reader, loop.remove_reader)
+            with suppress(BlockingIOError):
+                data = self._take_in(socket.MSG_DONTWAIT)
+        return data
+
+    async def _ready(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        end: float,
+        watch: Callable[..., None],
+        unwatch: Callable[[socket.socket], bool],
+    ) -> None:
+        """Wait until the socket can be read or written; a process that ends makes it readable too."""
+        ready = loop.create_future()
+        timer = loop.call_at(end, _settle, ready, False)
+        watch(self._channel, _settle, ready, True)
+        try:
+            in_time = await ready
+        finally:
+            unwatch(self._channel)
+            timer.cancel()
+        if not in_time:
+            raise self._late()
+
+    def _set_timeouts(self, within: float) -> None:
+        """Let the kernel end each wait of the socket: that saves asking it before each read whether there is anything.
+
+        A wait that follows upon another may so end after twice the time.
+        """
+        value = _TIMEVAL.pack(int(within), int(within % 1 * 1_000_000) + 1)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+        self._within = within
+
+    def _send(self, data: bytes, end: float) -> None:
+        try:
+            sent = self._channel.send(data)
+            while sent < len(data):
+                self._check_time(end)
+                sent += self._channel.send(memoryview(data)[sent:])
+        except BlockingIOError:
+            raise self._late() from None
+        except OSError:
+            raise self._died() from None
+
+    def _check_time(self, end: float) -> None:
+        if time.monotonic() >= end:
             raise self._late()
 
     def _reply(self, number: int, end: float) -> Any:
+        return self._opened(self._receive(end), number)
+
+    def _opened(self, data: bytes | memoryview, number: int) -> Any:
+        """Return what a reply says, or raise it."""
         try:
-            reply = wire.unpack(self._receive(end))
+            reply = wire.unpack(data)
         except wire.WireError as error:
             raise self.broken(str(error)) from None
         if not isinstance(reply, list) or len(reply) != 3 or reply[0] != number:
@@ -120,29 +217,34 @@ class Worker:
             return ModuleError(phase, [str(problem) for problem in problems], line if isinstance(line, int) else None)
         return self.broken("a module error of another shape")
 
-    def _receive(self, end: float) -> bytes:
+    def _receive(self, end: float) -> bytes | memoryview:
         while True:
-            data = self._frames.take()
-            if data is not None:
-                return data
             self._wait_until_readable(end)
             try:
-                received = self._channel.recv(_RECEIVE_BYTES)
+                data = self._take_in()
             except BlockingIOError:
-                continue
-            except OSError:
-                received = b""
-            if not received:
-                raise self._died()
-            self._frames.feed(received)
+                data = None
+            if data is not None:
+                return data
+            self._check_time(end)
 
     def _wait_until_readable(self, end: float) -> None:
-        remaining = end - time.monotonic()
-        events = dict(self._poll.poll(remaining * 1000)) if remaining > 0 else {}
-        if not events:
-            raise self._late()
-        if self._channel.fileno() not in events:
+        """Nothing: the read itself waits."""
+
+    def _take_in(self, flags: int = 0) -> bytes | memoryview | None:
+        """Read once; return a message if it is whole by now."""
+        try:
+            received = self._channel.recv(self._frames.wanted, flags)
+        except BlockingIOError:
+            raise
+        except OSError:
+            received = b""
+        if not received:
             raise self._died()
+        try:
+            return self._frames.add(received)
+        except wire.WireError as error:
+            raise self.broken(str(error)) from None
 
     def _died(self) -> WorkerDied:
         self.kill("it ended by itself")
@@ -151,3 +253,8 @@ class Worker:
     def _late(self) -> WorkerTimeout:
         self.kill("it did not answer in time")
         return WorkerTimeout("the process of the generated code did not answer in time and was killed")
+
+
+def _settle(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)

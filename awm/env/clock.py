@@ -19,6 +19,8 @@ __all__ = ["FrozenClock", "install"]
 _Value: TypeAlias = str | bytes | int | float | None
 _Function: TypeAlias = Callable[..., _Value]
 
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
 _MAX_RANDOM_BYTES = 1 << 20
 
 # What SQLite gave for values that don't depend on the clock: queries ask for the same columns again and again. Long
@@ -42,7 +44,7 @@ class FrozenClock:
     Raises ValueError if `start` is no such text.
     """
 
-    __slots__ = ("_functions", "_random", "_text", "now", "start", "step_s")
+    __slots__ = ("_elapsed_s", "_functions", "_random", "_start_ns", "_text", "start", "step_s")
 
     def __init__(self, start: str | datetime, step_s: int = 1) -> None:
         moment = _parse(start) if isinstance(start, str) else start
@@ -50,19 +52,30 @@ class FrozenClock:
             moment = moment.astimezone(UTC).replace(tzinfo=None)
         self.start = moment
         self.step_s = step_s
+        self._start_ns = (moment - _EPOCH) // _MICROSECOND * 1000
         self._functions: list[tuple[str, int, _Function, bool]] | None = None
         self.restart()
 
     def advance(self) -> None:
         """Add one step to the time."""
-        self.now += timedelta(seconds=self.step_s)
+        self._elapsed_s += self.step_s
         self._text: str | None = None
 
     def restart(self) -> None:
         """Go back to the first moment, and to the first random number."""
-        self.now = self.start
+        self._elapsed_s = 0
         self._text = None
         self._random: Random | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The time."""
+        return self.start + timedelta(seconds=self._elapsed_s)
+
+    @property
+    def now_ns(self) -> int:
+        """The time in nanoseconds since 1970."""
+        return self._start_ns + self._elapsed_s * 1_000_000_000
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from mmap import mmap
 from time import monotonic
 
 from awm.env.authorizer import authorize_build, authorize_reads, authorize_writes
@@ -25,6 +26,7 @@ __all__ = [
     "content_hash",
     "integrity_problems",
     "open_database",
+    "page_limit",
     "table_counts",
     "tables",
     "try_build",
@@ -269,11 +271,11 @@ def _refusal(kind: str, text: str) -> str | None:
 
 
 def open_database(
-    snapshot: bytes,
+    snapshot: bytes | mmap,
     *,
     clock: FrozenClock | None = None,
     read_only: bool = False,
-    max_mb: int = 64,
+    max_mb: int | None = 64,
     deadline: Callable[[], float] | None = None,
 ) -> sqlite3.Connection:
     """Return a connection to an in-memory copy of a snapshot.
@@ -286,13 +288,16 @@ def open_database(
 
     :param clock: What `datetime('now')` and its kin give; None leaves SQLite's own clock.
     :param read_only: Refuse all writes.
-    :param max_mb: Most MiB the database may grow to; more is "database or disk is full".
+    :param max_mb: Most MiB the database may grow to; more is "database or disk is full". None sets no limit, and saves
+        reading the schema, which is most of the work; `page_limit` sets it later.
     :param deadline: Gives the moment, in seconds of `time.monotonic()`, after which a running statement is interrupted.
     """
     connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256)
     try:
         _restore(connection, snapshot)
-        _limit(connection, snapshot, max_mb)
+        _limit(connection)
+        if max_mb is not None:
+            connection.execute(page_limit(snapshot, max_mb))
     except BaseException:
         connection.close()
         raise
@@ -327,22 +332,25 @@ def content_hash(db: bytes | sqlite3.Connection) -> str:
         return hash_content(connection)
 
 
-def _restore(connection: sqlite3.Connection, snapshot: bytes) -> None:
+def _restore(connection: sqlite3.Connection, snapshot: bytes | mmap) -> None:
     if not snapshot:
         return
-    if not snapshot.startswith(_HEADER):
+    if snapshot[: len(_HEADER)] != _HEADER:
         raise ValueError("the snapshot is not a SQLite database: build it again")
     if snapshot[18:20] != _HEADER_FIELDS[18]:  # WAL mode can't be restored into memory
         snapshot = snapshot[:18] + _HEADER_FIELDS[18] + snapshot[20:]
     connection.deserialize(snapshot)
 
 
-def _limit(connection: sqlite3.Connection, snapshot: bytes, max_mb: int) -> None:
+def page_limit(snapshot: bytes | mmap, max_mb: int) -> str:
+    """Return the statement that limits how many MiB a database from this snapshot may grow to."""
     page_size = int.from_bytes(snapshot[16:18], "big") or PAGE_SIZE
-    pages = (max_mb << 20) // (65536 if page_size == 1 else page_size)
+    return f"PRAGMA max_page_count={(max_mb << 20) // (65536 if page_size == 1 else page_size)}"
+
+
+def _limit(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute(f"PRAGMA max_page_count={pages}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MAX_SQL_BYTES)

@@ -13,7 +13,7 @@ from types import FrameType
 
 __all__ = ["Deadline", "SoftTimeout"]
 
-_REPEAT_S = 0.2  # code may swallow the first exception
+_TICK_S = 0.1
 
 
 class SoftTimeout(BaseException):
@@ -21,28 +21,46 @@ class SoftTimeout(BaseException):
 
 
 class Deadline:
-    """One timer for this process; its main thread only."""
+    """One timer for this process; its main thread only.
+
+    The timer ticks on between limits, and stops when it finds none, so that limits set one after the other cost no
+    system call. A tick after the time is up raises, and so does each one after it: code may swallow the first.
+    """
 
     def __init__(self) -> None:
         self._at = inf
+        self._ticks = False
         signal.signal(signal.SIGALRM, self._ring)
 
     def arm(self, seconds: float) -> None:
-        """Start the time."""
+        """Start the time. It ends up to a tenth of a second late."""
         self._at = time.monotonic() + seconds
-        signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_S)
+        if not self._ticks or seconds < _TICK_S:
+            self._ticks = True
+            signal.setitimer(signal.ITIMER_REAL, min(seconds, _TICK_S), _TICK_S)
 
     def disarm(self) -> bool:
         """Stop the time; return whether it had run out. Call again if it raises SoftTimeout itself."""
         passed = time.monotonic() > self._at
         self._at = inf
-        signal.setitimer(signal.ITIMER_REAL, 0)
         return passed
+
+    def stop(self) -> None:
+        """Stop the ticks before a fork: a copy inherits no timer, and a signal would interrupt the fork."""
+        self._ticks = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def forget_timer(self) -> None:
+        """Know, in a forked process, that it has no timer yet: they are not inherited."""
+        self._ticks = False
 
     def moment(self) -> float:
         """Return when the time is up, in seconds of the monotonic clock."""
         return self._at
 
     def _ring(self, number: int, stack: FrameType | None) -> None:
-        if time.monotonic() > self._at:
+        if self._at == inf:
+            self._ticks = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        elif time.monotonic() > self._at:
             raise SoftTimeout

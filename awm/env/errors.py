@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["EnvironmentFault", "ModuleError", "ModulePhase", "SandboxUnavailable", "WorkerDied", "WorkerTimeout"]
+__all__ = [
+    "EnvironmentFault",
+    "MissingExtraError",
+    "ModuleError",
+    "ModulePhase",
+    "SandboxUnavailable",
+    "WorkerDied",
+    "WorkerTimeout",
+]
 
 ModulePhase = Literal["syntax", "lint", "import", "signature"]
 
 
 class SandboxUnavailable(RuntimeError):
     """The machine cannot isolate generated code; the message names the layer and the way out."""
+
+
+class MissingExtraError(ImportError):
+    """Packages that only some environments need are not installed; the message names the install command."""
 
 
 class EnvironmentFault(RuntimeError):

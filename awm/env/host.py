@@ -6,30 +6,29 @@ forge its own answers, but reach nothing else.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 from awm.env.channel import Worker
-from awm.env.errors import EnvironmentFault, ModuleError, SandboxUnavailable, WorkerDied, WorkerTimeout
+from awm.env.errors import EnvironmentFault, SandboxUnavailable, WorkerDied, WorkerTimeout
 from awm.env.launch import Zygote, ZygoteGoneError
 from awm.env.lockdown import not_refused
-from awm.env.policy import MODES, OVERRIDE, Limits, Mode
-from awm.env.results import CallKind, CallResult, SandboxReport, ToolSignature, VerifierKind, VerifierResult
-from awm.env.wire import WireError, unpack
+from awm.env.policy import MODES, OVERRIDE, Limits, Mode, Runtime
+from awm.env.results import SandboxReport, VerifierKind, VerifierResult
+from awm.env.shared import SharedBytes
+from awm.env.template import Template, require_extra
+from awm.env.toolworker import DATABASE_S, LoadedModule, ToolWorker, checked_reply, source_key
 
 __all__ = ["Sandbox", "ToolWorker"]
 
+W = TypeVar("W", bound=Worker)
+
 _START_S = 10.0
-_DATABASE_S = 10.0
-_CALL_KINDS = frozenset(get_args(CallKind))
 _VERIFIER_KINDS = frozenset(get_args(VerifierKind))
-_MAX_DEPTH = 200
 _warned: set[str] = set()
 
 
@@ -44,16 +43,20 @@ class Sandbox:
         access at all; `off` runs generated code with your own rights. The environment variable AWM_SANDBOX overrides.
     """
 
+    _runtime: Runtime = "module"
+
     def __init__(self, limits: Limits | None = None, mode: Mode = "auto") -> None:
         self.limits = limits or Limits()
+        self._apps: AppSandbox | None = None
         self._mode = _chosen_mode(mode)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._owner = os.getpid()
         self._plan: SandboxReport | None = None
         self._report: SandboxReport | None = None
-        self._signatures: dict[str, list[ToolSignature]] = {}
-        self._verifiers: set[str] = set()
+        self._modules: dict[str, LoadedModule] = {}
+        self._verifiers: dict[str, bytes] = {}
+        self._files = SharedBytes()
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
@@ -75,7 +78,7 @@ class Sandbox:
 
     def worker(self) -> ToolWorker:
         """Return a process of its own for one tool module; raise SandboxUnavailable where none can be isolated."""
-        return ToolWorker(self._spawn(b"t"), self.limits, self._signatures)
+        return ToolWorker(self._spawn(b"t"), self.limits, self._modules, self._files)
 
     def verify(self, source: str, initial: bytes, final: bytes, answer: str | None, *, clock: str) -> VerifierResult:
         """Run a verifier once, in a process of its own, on two read-only databases.
@@ -87,18 +90,49 @@ class Sandbox:
 
         Raises ModuleError for a source that is no verifier, and EnvironmentFault for databases that can't be opened.
         """
-        key = _key(source)
+        key = source_key(source)
+        arguments = (source, _plain(answer), clock, self._verifiers.get(key))
+        return self._verify("verify", initial, final, arguments, key)
+
+    def verify_published(
+        self, source: str, initial: bytes, final: bytes, answer: str | None, *, clock: str
+    ) -> VerifierResult:
+        """Run a verifier of AgentWorldModel-1K once, as `verify` does; its function's name tells its form.
+
+        The value is `{"form": "completion" | "evidence", "result": <what the function gave>}`.
+        """
+        source_key(source)
+        return self._verify("verify_published", initial, final, (source, _plain(answer), clock))
+
+    def template(self, source: str, snapshot: bytes, clock: str, *, session: str) -> Template:
+        """Return a published FastAPI + SQLAlchemy module, to be copied for each episode, with a session open.
+
+        :param session: Name of the session that each copy starts with.
+
+        Raises MissingExtraError where FastAPI or SQLAlchemy are not installed.
+        """
+        require_extra()
+        with self._lock:
+            if self._apps is None:
+                self._apps = AppSandbox(self.limits, self._mode)
+        return Template(self._apps.fork, self._apps.admit, self.limits, source, snapshot, clock, session)
+
+    def _verify(
+        self, operation: str, initial: bytes, final: bytes, arguments: tuple[Any, ...], key: str | None = None
+    ) -> VerifierResult:
+        """Run a verifier; keep its compiled code under the key, if there is one, for the next time."""
         limits = self.limits
-        if answer is not None:
-            answer = answer.encode("utf-8", "replace").decode()  # an agent may write half a surrogate pair
         worker = self._spawn(b"v")
         try:
-            worker.request("keep", "initial", initial, within=_DATABASE_S)
-            worker.request("keep", "final", final, within=_DATABASE_S)
-            arguments = (source, answer, clock, key in self._verifiers)
-            reply = worker.request("verify", *arguments, within=limits.verify_s + limits.grace_s)
-            self._verifiers.add(key)
-            kind, value, message, line, _ = _checked_reply(worker, reply, _VERIFIER_KINDS)
+            worker.hand_over("initial", initial, self._files, within=DATABASE_S)
+            worker.request("keep", "final", final, within=DATABASE_S)
+            reply = worker.request(operation, *arguments, within=limits.verify_s + limits.grace_s)
+            kind, value, message, line, _ = checked_reply(worker, reply, _VERIFIER_KINDS)
+            if key is not None and key not in self._verifiers and kind == "ok":
+                code = worker.request("compiled", within=limits.grace_s)
+                if not isinstance(code, bytes):
+                    raise worker.broken("compiled code of another type")
+                self._verifiers[key] = code
         except WorkerTimeout:
             return VerifierResult("timeout", message=f"no result within {limits.verify_s:g} s")
         except WorkerDied:
@@ -109,34 +143,39 @@ class Sandbox:
 
     def close(self) -> None:
         """End the zygote and every worker; wait until they are gone."""
+        self._files.close()
         with self._lock:
+            if self._apps is not None:
+                self._apps.close()
+            self._apps = None
             if self._zygote is not None and self._owner == os.getpid():
                 self._zygote.close()
             self._zygote = None
 
     def _spawn(self, role: bytes) -> Worker:
-        worker = self._fork(role)
+        worker = self.fork(role, Worker)
         try:
             tested = worker.greeting(_START_S)
         except EnvironmentFault as error:
             worker.kill()
             raise SandboxUnavailable(_no_worker(str(error))) from None
-        return self._admit(worker, tested)
+        return self.admit(worker, tested)
 
-    def _fork(self, role: bytes) -> Worker:
+    def fork(self, role: bytes, make: type[W]) -> W:
+        """Return a process of a role, whose greeting is still to be read and admitted."""
         with self._lock:
             if self._owner != os.getpid():  # a forked process must not use its parent's zygote
                 self._zygote, self._owner = None, os.getpid()
             if self._zygote is not None:
                 try:
-                    return self._zygote.fork(role)
+                    return self._zygote.fork(role, make)
                 except ZygoteGoneError:
                     self._zygote = None
-            self._zygote = Zygote(self._mode, self.limits)
+            self._zygote = Zygote(self._mode, self.limits, self._runtime)
             self._plan = self._zygote.report
-            return self._zygote.fork(role)
+            return self._zygote.fork(role, make)
 
-    def _admit(self, worker: Worker, tested: Any) -> Worker:
+    def admit(self, worker: W, tested: Any) -> W:
         """Refuse a worker that could do what it must not."""
         assert self._plan is not None
         report = self._plan
@@ -150,151 +189,15 @@ class Sandbox:
         return worker
 
 
-class ToolWorker:
-    """A process that holds one tool module and any number of sessions. One thread at a time.
+class AppSandbox(Sandbox):
+    """Processes for published modules, from a zygote that has FastAPI and SQLAlchemy in it."""
 
-    Made by `Sandbox.worker`. Every method raises WorkerDied or WorkerTimeout when the process is lost, and what it held
-    is lost with it.
-    """
-
-    def __init__(self, worker: Worker, limits: Limits, known: dict[str, list[ToolSignature]]) -> None:
-        self._worker = worker
-        self._limits = limits
-        self._known = known
-
-    def __enter__(self) -> Self:
-        """Return the worker."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Kill the process."""
-        self.kill()
-
-    @property
-    def pid(self) -> int:
-        """The process id, for people; the worker itself is addressed by its pidfd."""
-        return self._worker.pid
-
-    def kill(self) -> None:
-        """End the process at once. Harmless when it is gone."""
-        self._worker.kill()
-
-    def load(self, source: str) -> list[ToolSignature]:
-        """Load a tool module and return its tools, in the order of their lines; raise ModuleError if it can't be used.
-
-        A source that this sandbox loaded before is not checked again.
-        """
-        key = _key(source)
-        known = self._known.get(key)
-        within = self._limits.load_s + self._limits.grace_s
-        reply = self._worker.request("load", source, known is not None, within=within)
-        if known is None:
-            known = self._known[key] = self._signatures(reply)
-        return list(known)
-
-    def _signatures(self, reply: Any) -> list[ToolSignature]:
-        shape = {"name": str, "description": str, "parameters": dict, "result": dict, "line": int}
-        if not isinstance(reply, list) or not _is_json(reply, 0):
-            raise self._worker.broken("signatures of another shape")
-        for described in reply:
-            if not isinstance(described, dict) or {k: type(v) for k, v in described.items()} != shape:
-                raise self._worker.broken("signatures of another shape")
-        return [ToolSignature(**described) for described in reply]
-
-    def open(self, session: str, snapshot: bytes, clock: str) -> None:
-        """Start a session on a copy of a database, at a frozen time `YYYY-MM-DD HH:MM:SS`; replace one of that name.
-
-        Raises EnvironmentFault if the snapshot is no database or larger than a message, or the clock is no time.
-        """
-        self._worker.request("open", session, snapshot, clock, within=_DATABASE_S)
-
-    def reset(self, session: str) -> None:
-        """Take a session back to its snapshot and its first moment."""
-        self._worker.request("reset", session, within=_DATABASE_S)
-
-    def close(self, session: str) -> None:
-        """End a session."""
-        self._worker.request("close", session, within=_DATABASE_S)
-
-    def call(self, session: str, tool: str, arguments: dict[str, Any]) -> CallResult:
-        """Call a tool. Its failures are results; only the loss of the process is an exception."""
-        try:
-            reply = self._worker.request(
-                "call", session, tool, arguments, within=self._limits.call_s + self._limits.grace_s
-            )
-        except WireError as error:
-            return CallResult("invalid_arguments", message=f"the arguments can't be passed on: {error}")
-        return self._result(reply)
-
-    def call_many(self, session: str, calls: Sequence[tuple[str, dict[str, Any]]]) -> list[CallResult]:
-        """Make calls one after the other, in one message. A failure does not stop those after it."""
-        within = self._limits.call_s * len(calls) + self._limits.grace_s
-        try:
-            replies = self._worker.request("call_many", session, calls, within=within)
-        except WireError:  # of one call's arguments, which its own result shall say
-            return [self.call(session, *call) for call in calls]
-        if not isinstance(replies, list) or len(replies) != len(calls):
-            raise self._worker.broken("another number of results")
-        return [self._result(reply) for reply in replies]
-
-    def dump(self, session: str) -> bytes:
-        """Return the session's database as bytes, to be a snapshot or a verifier's final state."""
-        database = self._worker.request("dump", session, within=_DATABASE_S)
-        if not isinstance(database, bytes):
-            raise self._worker.broken("a database of another type")
-        return database
-
-    def content_hash(self, session: str) -> str:
-        """Return the hash of the session's schema and rows."""
-        return str(self._worker.request("content_hash", session, within=_DATABASE_S))
-
-    def changed(self, session: str) -> bool:
-        """Tell whether the session's database differs from its snapshot in any byte."""
-        return bool(self._worker.request("changed", session, within=_DATABASE_S))
-
-    def _result(self, reply: Any) -> CallResult:
-        kind, value, message, line, notes = _checked_reply(self._worker, reply, _CALL_KINDS)
-        return CallResult(kind, value, message, line, notes)
+    _runtime = "fastapi"
 
 
-def _checked_reply(
-    worker: Worker, reply: Any, kinds: frozenset[str]
-) -> tuple[Any, Any, str, int | None, tuple[str, ...]]:
-    """Take a result apart; kill a worker whose result has another shape."""
-    if isinstance(reply, list) and len(reply) == 5:
-        kind, packed, message, line, notes = reply
-        if (
-            kind in kinds
-            and isinstance(message, str)
-            and (line is None or isinstance(line, int))
-            and isinstance(notes, list)
-            and isinstance(packed, bytes) == (kind == "ok")
-        ):
-            try:
-                value = unpack(packed) if kind == "ok" else None
-            except WireError as error:
-                raise worker.broken(str(error)) from None
-            if _is_json(value, 0):
-                return kind, value, message, line, tuple(str(note) for note in notes)
-    raise worker.broken("a result of another shape")
-
-
-def _is_json(value: Any, depth: int) -> bool:
-    kind = type(value)
-    if kind is dict:
-        return depth < _MAX_DEPTH and all(type(key) is str and _is_json(item, depth + 1) for key, item in value.items())
-    if kind is list:
-        return depth < _MAX_DEPTH and all(_is_json(item, depth + 1) for item in value)
-    return kind in (str, int, float, bool, type(None))
-
-
-def _key(source: str) -> str:
-    try:
-        return hashlib.sha256(source.encode()).hexdigest()
-    except UnicodeEncodeError as error:
-        raise ModuleError("syntax", [f"line 1: the source is no Unicode text: {error}"], 1) from None
+def _plain(answer: str | None) -> str | None:
+    """Return the answer as text that can be sent: an agent may write half a surrogate pair."""
+    return None if answer is None else answer.encode("utf-8", "replace").decode()
 
 
 def _chosen_mode(mode: str) -> Mode:

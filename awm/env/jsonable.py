@@ -1,17 +1,27 @@
-"""Turn what generated code returns into JSON-compatible data, or say exactly what in it is not."""
+"""Turn what generated code returns into JSON, or say exactly what in it has no form there."""
 
 from __future__ import annotations
 
 import sqlite3
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-__all__ = ["UnserialisableError", "to_jsonable"]
+from awm.env import wire
+
+__all__ = ["NON_FINITE", "UnserialisableError", "encode", "to_jsonable"]
+
+NON_FINITE: Final = "constants"
+"""How models must write numbers that are not finite (`ser_json_inf_nan`), so that they are found in their JSON."""
 
 _MAX_DEPTH = 100
 _LEAVES = (str, int, bool, type(None))
+_ONLY_DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
+_LONG_NUMBER = b"0" * 19
+_SUSPICIOUS = b"NaN"
+_PLAIN = frozenset({*_LEAVES, float})
+_KEYS = frozenset({str})
 
 
 class UnserialisableError(ValueError):
@@ -20,6 +30,41 @@ class UnserialisableError(ValueError):
 
 class _UnknownTypeError(Exception):
     pass
+
+
+def encode(value: Any) -> bytes:
+    """Return the value as JSON text; models, rows, dates, decimals and the like are converted.
+
+    Raise UnserialisableError as `to_jsonable` does, WireError for integers beyond 64 bits, broken Unicode, and more
+    than a message may hold.
+    """
+    if _is_plain(value) or _is_model(value):
+        direct = True
+    elif type(value) is list:
+        direct = all(map(_is_plain, value)) or all(map(_is_model, value))
+    else:
+        direct = False
+    try:
+        data = to_json(value if direct else to_jsonable(value))
+    except PydanticSerializationError:
+        data = _SUSPICIOUS
+    # What was not looked at part by part is looked at as text.
+    if b"NaN" in data or b"Infinity" in data or _LONG_NUMBER in data.translate(_ONLY_DIGITS):
+        plain = to_jsonable(value)
+        wire.pack(plain)
+        data = to_json(plain)
+    wire.check_size(data)
+    return data
+
+
+def _is_model(value: Any) -> bool:
+    config: Any = getattr(type(value), "model_config", None)
+    return type(config) is dict and config.get("ser_json_inf_nan") == NON_FINITE
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether this is a dict of text, numbers, truth values and None, by text: what a row becomes most often."""
+    return type(value) is dict and _PLAIN.issuperset(map(type, value.values())) and _KEYS.issuperset(map(type, value))
 
 
 def to_jsonable(value: Any) -> Any:
@@ -56,7 +101,8 @@ def _convert_dict(value: dict[Any, Any], path: str, depth: int) -> dict[str, Any
     converted = {}
     for key, item in value.items():
         name = key if type(key) is str else _key(key, path)
-        if type(item) not in _LEAVES:
+        kind = type(item)
+        if kind not in _LEAVES and not (kind is float and isfinite(item)):
             item = _convert(item, f"{path}[{name!r}]", depth + 1)
         converted[name] = item
     return converted

@@ -9,16 +9,18 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import awm
 from awm.env.channel import Worker
 from awm.env.errors import SandboxUnavailable
-from awm.env.policy import Limits, Mode
+from awm.env.policy import Limits, Mode, Runtime
 from awm.env.results import SandboxReport
 from awm.env.wire import Frames, unpack
 
 __all__ = ["Zygote", "ZygoteGoneError"]
+
+W = TypeVar("W", bound=Worker)
 
 _START_S = 60.0
 _FORK_S = 10.0
@@ -30,7 +32,8 @@ _ENVIRONMENT = {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "TZ
 _PASSED_ON = ("LD_LIBRARY_PATH",)  # some installations need it to start Python at all
 # Import this very package, and the libraries where the host has them; the zygote forgets these paths before it forks.
 _BOOTSTRAP = """\
-import sys
+import os, sys
+os.register_at_fork = lambda **hooks: None  # one thread, no locks: hooks only cost each worker 400 KiB
 control, settings, package_parent, *library_paths = sys.argv[1:]
 sys.path.insert(0, package_parent)
 import awm
@@ -51,9 +54,9 @@ class Zygote:
     Raises SandboxUnavailable if it does not come up, with the reason.
     """
 
-    def __init__(self, mode: Mode, limits: Limits) -> None:
+    def __init__(self, mode: Mode, limits: Limits, runtime: Runtime = "module") -> None:
         self._control, its_end = socket.socketpair()
-        settings = json.dumps({"mode": mode, "limits": asdict(limits)})
+        settings = json.dumps({"mode": mode, "limits": asdict(limits), "runtime": runtime})
         paths = [str(Path(awm.__file__).resolve().parent.parent), *filter(os.path.isabs, sys.path)]
         try:
             self._process = subprocess.Popen(
@@ -99,7 +102,7 @@ class Zygote:
         lines = errors.decode("utf-8", "replace").strip().splitlines()
         return f"the sandbox's zygote did not start: {lines[-1] if lines else f'exit {self._process.returncode}'}"
 
-    def fork(self, role: bytes) -> Worker:
+    def fork(self, role: bytes, make: type[W]) -> W:
         """Return a new worker, which is still to send its greeting; raise ZygoteGoneError if there is none to ask."""
         ours, its_end = socket.socketpair()
         try:
@@ -112,7 +115,7 @@ class Zygote:
             ours.close()
             self.close()
             raise ZygoteGoneError
-        return Worker(ours, int.from_bytes(data, "little"), descriptors[0] if descriptors else None)
+        return make(ours, int.from_bytes(data, "little"), descriptors[0] if descriptors else None)
 
     def close(self) -> None:
         """Hang up, which makes it kill its workers, and wait until it is gone."""

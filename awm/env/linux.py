@@ -6,7 +6,15 @@ import ctypes
 import os
 from contextlib import suppress
 
-__all__ = ["drop_capabilities", "forbid_new_privileges", "kill_with_parent", "prctl", "syscall", "undumpable"]
+__all__ = [
+    "drop_capabilities",
+    "forbid_new_privileges",
+    "kill_with_parent",
+    "prctl",
+    "syscall",
+    "trim_memory",
+    "undumpable",
+]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 24, 38, 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -26,6 +34,12 @@ def prctl(option: int, *arguments: int) -> int:
     """Change a property of this process, unused arguments being 0; raise OSError on failure."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     return _checked(_libc.prctl(ctypes.c_int(option), *(ctypes.c_ulong(value) for value in padded)))
+
+
+def trim_memory() -> None:
+    """Give free memory back to the system, where the C library can."""
+    with suppress(AttributeError):
+        _libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def _checked(result: int) -> int:

@@ -13,7 +13,7 @@ import platform
 import resource
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from awm.env import landlock, linux, seccomp
@@ -39,6 +39,8 @@ class LockDown:
     ruleset: int | None
     filter: seccomp.Filter | None
     address_space: int
+    fallback: seccomp.Filter | None = None
+    """The filter for where the other one can't be had."""
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -48,13 +50,13 @@ class LockDown:
         files = f"landlock (ABI {self.landlock_abi})" if self.ruleset is not None else "no opening of files"
         return ("no new privileges", "no capabilities", "rlimits", files, "seccomp")
 
-    def apply(self, cpu_s: int | None = None) -> None:
+    def apply(self, cpu_s: int | None = None) -> int | None:
         """Give up, in a fresh single-threaded process, everything generated code must not have.
 
-        Raises SandboxUnavailable with the layer that could not be applied.
+        Returns the listener of a filter that asks. Raises SandboxUnavailable with the layer that could not be applied.
         """
         if self.mode == "off":
-            return
+            return None
         layer = "rlimits"
         try:
             linux.undumpable()
@@ -66,13 +68,25 @@ class LockDown:
                 os.close(self.ruleset)
             if self.filter is not None:
                 layer = "seccomp"
-                self.filter.install(os.getpid())
+                return self._install_filter(self.filter)
         except (OSError, ValueError) as error:
             raise SandboxUnavailable(f"{layer} can't be applied: {error}") from error
+        return None
+
+    def _install_filter(self, chosen: seccomp.Filter) -> int | None:
+        try:
+            return chosen.install(os.getpid())
+        except OSError:  # above all EBUSY: a container's own supervisor listens already
+            if self.fallback is None:
+                raise
+            return self.fallback.install(os.getpid())
 
 
-def prepare(mode: Mode, limits: Limits) -> LockDown:
-    """Choose the layers for this machine; raise SandboxUnavailable where a required one is missing."""
+def prepare(mode: Mode, limits: Limits, packages: Sequence[str] = ()) -> LockDown:
+    """Choose the layers for this machine; raise SandboxUnavailable where a required one is missing.
+
+    :param packages: Installed packages that workers may read, besides those that every worker may.
+    """
     if mode == "off":
         return LockDown("off", 0, None, None, 0)
     if sys.platform != "linux":
@@ -92,7 +106,7 @@ def prepare(mode: Mode, limits: Limits) -> LockDown:
     return LockDown(
         mode="strict" if strict else "nofs",
         landlock_abi=abi,
-        ruleset=landlock.create_ruleset(library_rules()) if strict else None,
+        ruleset=landlock.create_ruleset(library_rules(packages)) if strict else None,
         filter=seccomp.build_filter(opening=strict),
         address_space=_mapped_bytes() + (limits.memory_mb << 20),
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
+import marshal
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,11 +21,20 @@ from awm.env.deadline import SoftTimeout
 from awm.env.errors import ModuleError
 from awm.env.lint import ModuleKind, lint
 
-__all__ = ["Tool", "describe_exception", "find_tools", "line_of", "load_module", "signatures"]
+__all__ = [
+    "Tool",
+    "compile_module",
+    "describe_exception",
+    "find_tools",
+    "line_of",
+    "load_module",
+    "run_module",
+    "signatures",
+]
 
 _MAX_MESSAGE = 2000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
-_LINK = re.compile(r"\s*For further information visit \S+")
+_LINK = re.compile(r"\s*(?:For further information visit \S+|\(Background on this error at: [^)]*\))")
 
 
 @dataclass
@@ -37,13 +48,25 @@ class Tool:
     @cached_property
     def arguments(self) -> Arguments:
         """The tool's parameters; made when first needed."""
-        return Arguments(self.function)
+        arguments = Arguments(self.function)
+        gc.collect(0)  # what was made on the way holds on to itself, and is a hundred times as large
+        return arguments
 
 
 def load_module(source: str, kind: ModuleKind, *, checked: bool = False) -> ModuleType:
     """Run a module's source and return it; raise ModuleError with all that the first failing phase found.
 
-    :param checked: The very same source was loaded before; leave out the lint.
+    :param checked: Leave out the lint.
+    """
+    return run_module(compile_module(source, kind, checked=checked), kind)
+
+
+def compile_module(source: str, kind: ModuleKind, *, checked: bool = False) -> bytes:
+    """Check and compile a module's source, for `run_module` in this process or another of the same Python.
+
+    Raises ModuleError with all that the first failing phase found.
+
+    :param checked: Leave out the lint.
     """
     try:
         tree = ast.parse(source)
@@ -54,10 +77,24 @@ def load_module(source: str, kind: ModuleKind, *, checked: bool = False) -> Modu
     problems = [] if checked else lint(tree, kind)
     if problems:
         raise ModuleError("lint", [f"line {line}: {text}" for line, text in problems], problems[0][0])
+    try:
+        code = compile(tree, _file_name(kind), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise ModuleError("syntax", [f"line {line}: {getattr(error, 'msg', error)}"], line) from None
+    return marshal.dumps(code)
+
+
+def run_module(code: bytes, kind: ModuleKind) -> ModuleType:
+    """Run what `compile_module` gave and return the module; raise ModuleError if it fails.
+
+    The bytes are as dangerous as the source: only for a process that would run that too.
+    """
     module = ModuleType(kind)
     sys.modules[kind] = module  # dataclasses and pydantic look their module up
     try:
-        exec(compile(tree, _file_name(module), "exec", dont_inherit=True), module.__dict__)
+        compiled: CodeType = marshal.loads(code)
+        exec(compiled, module.__dict__)
     except SoftTimeout:
         raise
     except BaseException as error:
@@ -102,8 +139,8 @@ def _signature(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _file_name(module: ModuleType) -> str:
-    return f"<{module.__name__}>"
+def _file_name(name: str) -> str:
+    return f"<{name}>"
 
 
 def line_of(error: BaseException, module: ModuleType | None) -> int | None:
@@ -111,7 +148,7 @@ def line_of(error: BaseException, module: ModuleType | None) -> int | None:
     line = None
     step: TracebackType | None = error.__traceback__
     while step is not None and module is not None:
-        if step.tb_frame.f_code.co_filename == _file_name(module):
+        if step.tb_frame.f_code.co_filename == _file_name(module.__name__):
             line = step.tb_lineno
         step = step.tb_next
     return line

@@ -6,17 +6,20 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from awm.env.landlock import ReadRule
 
-__all__ = ["MODES", "OVERRIDE", "PRELOADED", "READABLE_PACKAGES", "Limits", "Mode", "library_rules"]
+__all__ = ["MODES", "OVERRIDE", "PRELOADED", "READABLE_PACKAGES", "Limits", "Mode", "Runtime", "library_rules"]
 
 Mode = Literal["auto", "strict", "nofs", "off"]
 MODES: tuple[str, ...] = get_args(Mode)
+Runtime = Literal["module", "fastapi"]
+"""What workers hold: a tool module, or a published FastAPI + SQLAlchemy module."""
+
 OVERRIDE = "AWM_SANDBOX"
 """Environment variable that overrides the mode, above all `off` where nothing else works."""
 
@@ -56,12 +59,12 @@ _SINGLE_FILES = ("/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom")
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def library_rules() -> list[ReadRule]:
+def library_rules(packages: Sequence[str] = ()) -> list[ReadRule]:
     """List what a worker may read: the standard library, shared libraries, time zones and a few packages.
 
     Installed packages as such are not granted: they may hold this project with its tasks and verifiers.
     """
-    rules = [*_standard_library(), *_shared_libraries(), *_packages()]
+    rules = [*_standard_library(), *_shared_libraries(), *_packages((*READABLE_PACKAGES, *packages))]
     rules += [ReadRule("/usr/share/zoneinfo"), *(ReadRule(path) for path in _SINGLE_FILES)]
     return list(dict.fromkeys(rules))
 
@@ -85,8 +88,8 @@ def _shared_libraries() -> Iterator[ReadRule]:
                 yield ReadRule(os.path.join(directory, entry))
 
 
-def _packages() -> Iterator[ReadRule]:
-    for name in READABLE_PACKAGES:
+def _packages(names: Iterable[str]) -> Iterator[ReadRule]:
+    for name in names:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin is not None:
             origin = Path(spec.origin)

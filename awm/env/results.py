@@ -10,6 +10,7 @@ from awm.env.policy import Mode
 __all__ = ["CallKind", "CallResult", "SandboxReport", "ToolSignature", "VerifierKind", "VerifierResult"]
 
 CallKind = Literal["ok", "tool_error", "invalid_arguments", "unknown_tool", "crash", "timeout", "unserialisable"]
+_BUGS = frozenset({"crash", "timeout", "unserialisable"})
 VerifierKind = Literal["ok", "crash", "timeout", "invalid", "sql_error"]
 
 
@@ -32,6 +33,11 @@ class CallResult:
     def ok(self) -> bool:
         """Whether the tool did its work."""
         return self.kind == "ok"
+
+    @property
+    def is_bug(self) -> bool:
+        """Whether the environment failed, not its caller."""
+        return self.kind in _BUGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,21 @@ import ctypes
 import errno
 import os
 import platform
+import re
+import signal
 import struct
 from dataclasses import dataclass
 
 from awm.env.linux import syscall
 from awm.env.syscalls import AUDIT_ARCH, SYSCALLS
 
-__all__ = ["Filter", "build_filter", "is_available"]
+__all__ = ["Filter", "build_filter", "build_fork_filter", "can_ask", "is_available"]
 
 _LOAD, _RETURN, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
-_KILL_PROCESS, _ALLOW, _FAIL = 0x80000000, 0x7FFF0000, 0x00050000
+_KILL_PROCESS, _ALLOW, _ASK, _FAIL = 0x80000000, 0x7FFF0000, 0x7FC00000, 0x00050000
 _X32_NUMBERS = 0x40000000
-_SET_MODE_FILTER, _GET_ACTION_AVAIL, _ALL_THREADS = 1, 2, 1
+_SET_MODE_FILTER, _GET_ACTION_AVAIL, _ALL_THREADS, _NEW_LISTENER = 1, 2, 1, 8
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | (getattr(os, "O_TMPFILE", 0) & ~0o200000)
 _AT_EMPTY_PATH = 0x1000
@@ -49,9 +51,17 @@ _Instruction = tuple[int, int, int, int]
 
 def is_available() -> bool:
     """Tell whether this machine is known and its kernel takes filters that fail calls with an errno."""
-    if platform.machine() not in SYSCALLS:
-        return False
-    action = ctypes.c_uint32(_FAIL)
+    return platform.machine() in SYSCALLS and _has_action(_FAIL)
+
+
+def can_ask() -> bool:
+    """Tell whether the kernel lets a listener answer calls, and let them through (from 5.5 on)."""
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    return release is not None and tuple(map(int, release.groups())) >= (5, 5) and _has_action(_ASK)
+
+
+def _has_action(code: int) -> bool:
+    action = ctypes.c_uint32(code)
     number = SYSCALLS[platform.machine()]["seccomp"]
     try:
         syscall(number, ctypes.c_uint(_GET_ACTION_AVAIL), ctypes.c_uint(0), ctypes.byref(action))
@@ -70,27 +80,46 @@ class Filter:
 
     code: bytes
     own_pid_at: tuple[int, ...]
+    asks: bool = False
+    """Whether some calls wait for the answer of whoever holds the listener."""
 
-    def install(self, pid: int) -> None:
-        """Apply the filter to this process, whose id is `pid`, for good; raise OSError if the kernel refuses."""
+    def install(self, pid: int) -> int | None:
+        """Apply the filter to this process, whose id is `pid`, for good; raise OSError if the kernel refuses.
+
+        Returns the listener of a filter that asks.
+        """
         code = bytearray(self.code)
         for offset in self.own_pid_at:
             struct.pack_into("=I", code, offset, pid)
         buffer = ctypes.create_string_buffer(bytes(code), len(code))
         program = _KernelProgram(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
         number = SYSCALLS[platform.machine()]["seccomp"]
-        failed = syscall(number, ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_ALL_THREADS), ctypes.byref(program))
-        if failed:
-            raise OSError(errno.ESRCH, f"thread {failed} could not take the filter")
+        flags = _NEW_LISTENER if self.asks else _ALL_THREADS
+        result = syscall(number, ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(flags), ctypes.byref(program))
+        if self.asks:
+            return result
+        if result:
+            raise OSError(errno.ESRCH, f"thread {result} could not take the filter")
+        return None
 
 
-def build_filter(*, opening: bool) -> Filter:
+def build_fork_filter() -> Filter:
+    """Build a filter that refuses new processes and threads, and leaves the rest to the filters before it."""
+    assembler = _Assembler(platform.machine())
+    assembler.rule("clone", _ret(_fail(errno.EPERM)))
+    return assembler.finish(_ALLOW)
+
+
+def build_filter(*, opening: bool, forking: bool = False) -> Filter:
     """Build the filter for this machine.
 
     With `opening`, files may be opened for reading (which Landlock then narrows) and looked up; without, no path can be
-    used at all.
+    used at all. With `forking`, each new process or thread waits for the answer of the listener.
     """
-    assembler = _Assembler(platform.machine())
+    assembler = _Assembler(platform.machine(), asks=forking)
+    if forking:
+        assembler.rule("clone", _ret(_ASK))
+        assembler.rule("seccomp", *_allow_values(0, (_SET_MODE_FILTER,)))  # copies take one more filter
     for name in _MOST_USED:
         assembler.rule(name, _ret(_ALLOW))
     _add_path_rules(assembler, opening)
@@ -98,10 +127,10 @@ def build_filter(*, opening: bool) -> Filter:
         assembler.rule(name, _ret(_fail(errno.ENOSYS)))
     assembler.rule("fcntl", *_allow_values(1, _FCNTL_COMMANDS))
     assembler.rule("ioctl", *_allow_values(1, _IOCTL_REQUESTS))
-    assembler.rule("prctl", *_allow_values(0, _PRCTL_OPTIONS))
+    assembler.rule("prctl", *(_dying_with_parent() if forking else ()), *_allow_values(0, _PRCTL_OPTIONS))
     assembler.rule("socketpair", *_allow_values(0, (_AF_UNIX,)))
     assembler.rule("prlimit64", *_reading_own_limits())
-    for name in ("kill", "tgkill"):  # abort() and raise() signal the process itself
+    for name in () if forking else ("kill", "tgkill"):  # abort() and raise() signal the process itself
         assembler.own_pid_rule(name)
     for name in _ALLOWED:
         assembler.rule(name, _ret(_ALLOW))
@@ -142,6 +171,17 @@ def _allow_without_bits(index: int, bits: int) -> list[_Instruction]:
     return [_load_argument(index), (_IF_ANY_BIT, 0, 1, bits), _ret(_fail(errno.EACCES)), _ret(_ALLOW)]
 
 
+def _dying_with_parent() -> list[_Instruction]:
+    """prctl(PR_SET_PDEATHSIG, SIGKILL), which a copy of a template sets for itself, and no other signal."""
+    return [
+        _load_argument(0),
+        (_IF_EQUAL, 0, 3, 1),
+        _load_argument(1),
+        (_IF_EQUAL, 0, 1, int(signal.SIGKILL)),
+        _ret(_ALLOW),
+    ]
+
+
 def _reading_own_limits() -> list[_Instruction]:
     """prlimit64(0, resource, NULL, old): this process, no new limits (a pointer has two halves)."""
     return [
@@ -159,7 +199,8 @@ def _reading_own_limits() -> list[_Instruction]:
 class _Assembler:
     """Collects instructions, one block per system call; each block returns."""
 
-    def __init__(self, machine: str) -> None:
+    def __init__(self, machine: str, *, asks: bool = False) -> None:
+        self._asks = asks
         self._numbers = SYSCALLS[machine]
         self._own_pid_at: list[int] = []
         self._code: list[_Instruction] = [
@@ -181,7 +222,8 @@ class _Assembler:
         self.rule(name, *_allow_values(0, (0,)))
         self._own_pid_at.append(8 * (len(self._code) - 3) + 4)  # the comparison's value, before allow and deny
 
-    def finish(self) -> Filter:
+    def finish(self, otherwise: int = _fail(errno.EPERM)) -> Filter:
         """Close with the default: refuse."""
-        self._code.append(_ret(_fail(errno.EPERM)))
-        return Filter(b"".join(struct.pack("=HBBI", *step) for step in self._code), tuple(self._own_pid_at))
+        self._code.append(_ret(otherwise))
+        code = b"".join(struct.pack("=HBBI", *step) for step in self._code)
+        return Filter(code, tuple(self._own_pid_at), self._asks)

@@ -19,7 +19,7 @@ SYSCALLS = {
         rt_sigaction=13 rt_sigprocmask=14 rt_sigreturn=15 ioctl=16 pread64=17 readv=19 writev=20 access=21 pipe=22
         select=23 sched_yield=24 mremap=25 mincore=27 madvise=28 dup=32 dup2=33 pause=34 nanosleep=35 getitimer=36
         alarm=37 setitimer=38 getpid=39 sendto=44 recvfrom=45 sendmsg=46 recvmsg=47 shutdown=48 getsockname=51
-        getpeername=52 socketpair=53 getsockopt=55 exit=60 kill=62 uname=63 fcntl=72 getdents=78 getcwd=79
+        getpeername=52 socketpair=53 getsockopt=55 clone=56 exit=60 kill=62 uname=63 fcntl=72 getdents=78 getcwd=79
         readlink=89 gettimeofday=96 getrlimit=97 getrusage=98 sysinfo=99 times=100 getuid=102 getgid=104 geteuid=107
         getegid=108 getppid=110 getpgrp=111 getgroups=115 getresuid=118 getresgid=120 rt_sigpending=127
         rt_sigtimedwait=128 rt_sigsuspend=130 sigaltstack=131 statfs=137 fstatfs=138 prctl=157 gettid=186 time=201
@@ -43,9 +43,9 @@ SYSCALLS = {
         times=153 getgroups=158 uname=160 getrusage=165 prctl=167 getcpu=168 gettimeofday=169 getpid=172 getppid=173
         getuid=174 geteuid=175 getgid=176 getegid=177 gettid=178 sysinfo=179 socketpair=199 getsockname=204
         getpeername=205 sendto=206 recvfrom=207 getsockopt=209 shutdown=210 sendmsg=211 recvmsg=212 brk=214
-        munmap=215 mremap=216 mmap=222 mprotect=226 mincore=232 madvise=233 prlimit64=261 seccomp=277 getrandom=278
-        membarrier=283 statx=291 rseq=293 io_uring_setup=425 clone3=435 close_range=436 openat2=437 faccessat2=439
-        epoll_pwait2=441 futex_waitv=449
+        munmap=215 mremap=216 clone=220 mmap=222 mprotect=226 mincore=232 madvise=233 prlimit64=261 seccomp=277
+        getrandom=278 membarrier=283 statx=291 rseq=293 io_uring_setup=425 clone3=435 close_range=436 openat2=437
+        faccessat2=439 epoll_pwait2=441 futex_waitv=449
         """
     ),
 }

@@ -17,6 +17,7 @@ from awm.env.database import content_hash, open_database
 from awm.env.jsonable import to_jsonable
 from awm.env.module import find_tools, load_module, signatures
 from awm.env.policy import PRELOADED, READABLE_PACKAGES
+from awm.env.summing import install_sum
 
 __all__ = ["warm_up"]
 
@@ -96,7 +97,8 @@ def rows(db: Connection) -> list[dict[str, Any]]:
 
 
 def warm_up() -> None:
-    """Import, build and call; leave nothing behind but what is cached."""
+    """Import, build and call; leave nothing behind but what is cached, and one `sum` for all Pythons."""
+    install_sum()
     for name in (*PRELOADED, *READABLE_PACKAGES):
         try:
             importlib.import_module(name)

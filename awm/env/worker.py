@@ -8,18 +8,23 @@ problems and line) or `fault` (a message).
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import random
+import select
 import signal
 import socket
 import sqlite3
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from types import ModuleType
 from typing import Any, Literal
 
 import time_machine
+from pydantic import BaseModel, ConfigDict
 
 from awm.env import linux, wire
 from awm.env.arguments import InvalidArgumentsError
@@ -27,45 +32,66 @@ from awm.env.clock import FrozenClock
 from awm.env.database import content_hash, open_database
 from awm.env.deadline import Deadline, SoftTimeout
 from awm.env.errors import ModuleError, SandboxUnavailable
-from awm.env.jsonable import UnserialisableError, to_jsonable
+from awm.env.jsonable import NON_FINITE, UnserialisableError, encode, to_jsonable
 from awm.env.lockdown import LockDown, self_test
-from awm.env.module import Tool, describe_exception, find_tools, line_of, load_module, signatures
+from awm.env.module import Tool, compile_module, describe_exception, find_tools, line_of, run_module, signatures
 from awm.env.policy import Limits
+from awm.env.published_verifier import PublishedVerifier
 from awm.env.session import Session, TransactionEndedError, WorldClock, timestamp
+from awm.env.shared import map_shared
 from awm.env.tool import ToolError
 
-__all__ = ["Role", "Worker", "main"]
+__all__ = ["GC_THRESHOLD", "Blob", "Role", "Worker", "main", "prepare_process"]
 
-Role = Literal["tools", "verifier"]
+Blob = bytes | mmap.mmap
+Role = Literal["tools", "template", "verifier"]
 
-_RECEIVE_BYTES = 1 << 18
+_PAUSE_MS = 1
+GC_THRESHOLD = (5_000, 20, 20)  # the usual 700 costs a call a third of its time
 _LOAD_TIME = 946_684_800.0  # 2000-01-01: modules are loaded before any environment's clock is known
 _VERDICTS = ("completed", "partially_completed", "agent_error")
 
 
-def main(channel: int, lock: LockDown, limits: Limits, role: Role, zygote: int) -> None:
+def main(
+    channel: int, lock: LockDown, limits: Limits, role: Role, zygote: int, make: Callable[..., Worker] | None = None
+) -> None:
     """Run a freshly forked worker to its end.
 
     :param channel: File descriptor of the connected socket; all others but 0-2 are closed already.
     :param zygote: Process id of the parent; if it is gone already, so is the reason to run.
+    :param make: Another kind of worker.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if sys.platform == "linux":
-        linux.kill_with_parent()
-    if os.getppid() != zygote:
+    world = prepare_process(zygote)
+    if world is None:
         return
-    random.seed(0)
-    uuid.uuid4 = _seeded_uuid4
-    world = time_machine.travel(_LOAD_TIME, tick=False).start()
-    worker = Worker(socket.socket(fileno=channel), limits, world)
+    worker = (make or Worker)(socket.socket(fileno=channel), limits, world)
     try:
         lock.apply(cpu_s=int(limits.verify_s + limits.grace_s) + 1 if role == "verifier" else None)
     except SandboxUnavailable as error:
         worker.greet("fault", str(error))
         return
     worker.greet("ok", self_test(lock.mode))
+    gc.set_threshold(*GC_THRESHOLD)
     gc.enable()
     worker.serve()
+
+
+def prepare_process(parent: int) -> WorldClock | None:
+    """Make a forked process fit to run generated code; None if its parent is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if sys.platform == "linux":
+        linux.kill_with_parent()
+    if os.getppid() != parent:
+        return None
+    random.seed(0)
+    uuid.uuid4 = _seeded_uuid4
+    return WorldClock(stop_time())
+
+
+@cache
+def stop_time() -> time_machine.Traveller:
+    """Freeze Python's own clock; the zygote does so already, because every process would pay for it."""
+    return time_machine.travel(_LOAD_TIME, tick=False).start()
 
 
 def _seeded_uuid4() -> uuid.UUID:
@@ -86,19 +112,25 @@ class Worker:
         self._seeded = False
         self._tools: dict[str, Tool] = {}
         self._sessions: dict[str, Session] = {}
-        self._blobs: dict[str, bytes] = {}
+        self._fresh: Session | None = None
+        self._blobs: dict[str, Blob] = {}
+        self._expected: tuple[str, int] | None = None
         self._operations: dict[str, Callable[..., Any]] = {
             "load": self._load,
-            "open": self._open,
-            "reset": lambda name: self._session(name).reset(),
+            "open": self._open_given_or_kept,
+            "reset": self._reset,
             "close": self._close,
             "call": self._call,
-            "call_many": lambda name, calls: [self._call(name, *call) for call in calls],
+            "call_many": self._call_many,
             "dump": lambda name: self._session(name).dump(),
+            "diff": lambda name: self._session(name).diff(),
             "content_hash": lambda name: content_hash(self._session(name).connection),
             "changed": lambda name: self._session(name).changed(),
             "keep": self._blobs.__setitem__,
+            "keep_file": self._expect_file,
             "verify": self._verify,
+            "compiled": lambda: self._blobs["code"],
+            "verify_published": self._verify_published,
         }
 
     # -- the channel -------------------------------------------------------------------------------------------------
@@ -107,19 +139,54 @@ class Worker:
         """Report the self-test, or why there is none."""
         self._send(wire.pack([0, status, payload]))
 
+    def prepare_fork(self) -> None:
+        """Come to rest, to be copied."""
+        self._deadline.stop()
+
+    def take_over(self, channel: socket.socket) -> None:
+        """Serve another channel, as the copy of a template that this process has become."""
+        self._channel = channel
+        self._frames = wire.Frames()
+        self._deadline.forget_timer()
+        random.seed(0)
+
     def serve(self) -> None:
         """Answer requests until the host hangs up."""
         while True:
-            data = self._frames.take()
-            if data is not None:
-                self._answer(wire.unpack(data))
-                continue
-            received = self._channel.recv(_RECEIVE_BYTES)
+            if self._expected is not None:
+                self._take_file(*self._expected)
+            elif self._fresh is not None:
+                self._use_pause()
+            received = self._channel.recv(self._frames.wanted)
             if not received:
                 return
-            self._frames.feed(received)
+            data = self._frames.add(received)
+            while data is not None:
+                self.answer(wire.unpack(data))
+                data = self._frames.take()
 
-    def _answer(self, request: list[Any]) -> None:
+    def _expect_file(self, name: str, size: int) -> None:
+        self._expected = (name, size)
+
+    def _take_file(self, name: str, size: int) -> None:
+        """Take the descriptor that follows upon the reply."""
+        _, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1)
+        if descriptors:
+            self._blobs[name] = map_shared(descriptors[0], size)
+        self._expected = None
+
+    def _use_pause(self) -> None:
+        """Prepare a session that was just opened, if the host leaves time for it."""
+        session, self._fresh = self._fresh, None
+        pause = select.poll()
+        pause.register(self._channel, select.POLLIN)
+        if session is not None and not pause.poll(_PAUSE_MS):
+            with suppress(sqlite3.Error):  # a call will find the same, and say so
+                session.prepare()
+            linux.trim_memory()
+
+    def answer(self, request: list[Any]) -> None:
+        """Do what a request asks and reply."""
         number, operation, *arguments = request
         status: str
         try:
@@ -139,23 +206,36 @@ class Worker:
 
     # -- tools -------------------------------------------------------------------------------------------------------
 
-    def _load(self, source: str, checked: bool) -> list[dict[str, Any]]:
+    def _load(self, source: str, code: bytes | None) -> list[Any]:
+        """Load a module; without its compiled code, check it and return its tools and that code."""
         self._seeded = "random" in source or "uuid" in source
+        # Models of a module that was loaded before, and whole then, are built when first used.
+        BaseModel.model_config = ConfigDict(ser_json_inf_nan=NON_FINITE, defer_build=code is not None)
         self._deadline.arm(self._limits.load_s)
         try:
-            self._module = load_module(source, "tools", checked=checked)
+            compiled = code or compile_module(source, "tools")
+            self._module = run_module(compiled, "tools")
             self._tools = find_tools(self._module)
-            return [] if checked else signatures(self._tools)
+            described = [] if code else [signatures(self._tools), compiled]
+            gc.freeze()  # a collection in a call has nothing to find in what the module made as it was loaded
+            return described
         except SoftTimeout:
             raise ModuleError("import", [f"the module did not load within {self._limits.load_s:g} s"]) from None
         finally:
             self._deadline.disarm()
 
-    def _open(self, name: str, snapshot: bytes, clock: str) -> None:
+    def _open_given_or_kept(self, name: str, snapshot: bytes | None, clock: str) -> None:
+        self._open(name, self._blobs.pop(name) if snapshot is None else snapshot, clock)
+
+    def _open(self, name: str, snapshot: Blob, clock: str) -> None:
         session = Session(snapshot, clock, max_mb=self._limits.database_mb, deadline=self._deadline.moment)
         if name in self._sessions:
             self._sessions[name].close()
-        self._sessions[name] = session
+        self._sessions[name] = self._fresh = session
+
+    def _reset(self, name: str) -> None:
+        self._fresh = self._session(name)
+        self._fresh.reset()
 
     def _session(self, name: str) -> Session:
         try:
@@ -167,46 +247,45 @@ class Worker:
         self._session(name).close()
         del self._sessions[name]
 
-    def _call(self, name: str, tool_name: str, arguments: Any) -> list[Any]:
+    def _call(self, name: str, tool_name: Any, arguments: Any = None) -> list[Any]:
         session = self._session(name)
-        tool = self._tools.get(tool_name)
+        tool = self._tools.get(tool_name) if type(tool_name) is str else None
         if tool is None:
             reply = _failure("unknown_tool", f"unknown tool '{tool_name}'; the tools are: {', '.join(self._tools)}")
         else:
             session.enter(self._world, seed=self._seeded)
-            reply = self._call_in_transaction(session, tool, arguments)
+            reply = self._within(self._limits.call_s, self._explain_call, self._run, session, tool, arguments)
+            try:
+                if reply[0] == "ok":
+                    session.commit()
+            except BaseException as error:  # a constraint that waited, for example
+                reply = self._explain_call(error)
+            if reply[0] != "ok":
+                session.abandon()
         session.clock.advance()
         return reply
 
-    def _call_in_transaction(self, session: Session, tool: Tool, arguments: Any) -> list[Any]:
-        def work() -> list[Any]:
-            session.begin()
-            keywords, notes = tool.arguments.validate(arguments)
-            value = to_jsonable(tool.function(session.connection, **keywords))
-            return ["ok", wire.pack(value), "", None, notes]
+    def _call_many(self, name: str, calls: list[list[Any]]) -> list[list[Any]]:
+        return [self._call(name, *call) for call in calls]
 
-        reply = self._within(self._limits.call_s, work, self._explain_call)
-        try:
-            if reply[0] == "ok":
-                session.commit()
-        except BaseException as error:
-            reply = self._explain_call(error)
-        try:
-            session.rollback()
-        except sqlite3.Error as error:  # the tool closed the connection, for example
-            if reply[0] == "ok":
-                reply = self._explain_call(error)
-        return reply
+    def _run(self, session: Session, tool: Tool, arguments: Any) -> list[Any]:
+        session.begin()
+        keywords, notes = tool.arguments.validate(arguments)
+        return ["ok", encode(tool.function(session.connection, **keywords)), "", None, notes]
 
     def _within(
-        self, seconds: float, work: Callable[[], list[Any]], explain: Callable[[BaseException], list[Any]]
+        self,
+        seconds: float,
+        explain: Callable[[BaseException], list[Any]],
+        work: Callable[..., list[Any]],
+        *arguments: Any,
     ) -> list[Any]:
         """Do the work; turn whatever it raises, and a lapse of time, into a reply."""
         passed = False
         try:
             try:
                 self._deadline.arm(seconds)
-                reply = work()
+                reply = work(*arguments)
             finally:
                 passed = self._deadline.disarm()
         except BaseException as error:
@@ -227,7 +306,7 @@ class Worker:
 
     # -- verifiers ---------------------------------------------------------------------------------------------------
 
-    def _verify(self, source: str, answer: str | None, clock: str, checked: bool) -> list[Any]:
+    def _verify(self, source: str, answer: str | None, clock: str, code: bytes | None) -> list[Any]:
         """Run a verifier on the two databases that were kept before."""
         frozen = FrozenClock(clock)
         databases = [
@@ -244,7 +323,9 @@ class Worker:
 
         def work() -> list[Any]:
             try:
-                self._module = load_module(source, "verifier", checked=checked)
+                compiled = code or compile_module(source, "verifier")
+                self._blobs["code"] = compiled
+                self._module = run_module(compiled, "verifier")
             except ModuleError as error:
                 invalid.append(error)
                 return _failure("invalid", "")
@@ -252,7 +333,30 @@ class Worker:
             random.seed(clock)
             return self._judge(self._module.verify(*databases, answer))
 
-        reply = self._within(self._limits.verify_s, work, self._explain_verification)
+        reply = self._within(self._limits.verify_s, self._explain_verification, work)
+        if invalid:
+            raise invalid[0]
+        return reply
+
+    def _verify_published(self, source: str, answer: str | None, clock: str) -> list[Any]:
+        """Run a verifier of AgentWorldModel-1K on the two databases that were kept before."""
+        frozen = FrozenClock(clock)
+        verifier = PublishedVerifier(self._blobs["initial"][:], self._blobs["final"][:], frozen, self._deadline.moment)
+        invalid: list[ModuleError] = []
+
+        def work() -> list[Any]:
+            self._world.move_to(timestamp(frozen))
+            random.seed(clock)
+            try:
+                form, value = verifier.run(source, answer)
+            except ModuleError as error:
+                invalid.append(error)
+                return _failure("invalid", "")
+            finally:
+                self._module = verifier.module
+            return ["ok", encode({"form": form, "result": value}), "", None, []]
+
+        reply = self._within(self._limits.verify_s, self._explain_verification, work)
         if invalid:
             raise invalid[0]
         return reply
@@ -271,7 +375,7 @@ class Worker:
             return _failure("invalid", f"the verdict must be one of {', '.join(_VERDICTS)}, not {value['verdict']!r}")
         if not isinstance(value["evidence"], dict):
             return _failure("invalid", "the evidence must be a dict")
-        return ["ok", wire.pack(value), "", None, []]
+        return ["ok", encode(value), "", None, []]
 
 
 def _failure(kind: str, message: str, line: int | None = None) -> list[Any]:

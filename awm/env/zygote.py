@@ -16,18 +16,19 @@ import socket
 import sqlite3
 import sys
 import sysconfig
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from awm.env import linux, wire, worker
+from awm.env import app_worker, linux, template_process, wire, worker
 from awm.env.errors import SandboxUnavailable
 from awm.env.lockdown import LockDown, prepare
-from awm.env.policy import Limits, Mode
+from awm.env.policy import Limits, Mode, Runtime
 from awm.env.warmup import warm_up
 
 __all__ = ["ROLES", "main"]
 
-ROLES: dict[bytes, worker.Role] = {b"t": "tools", b"v": "verifier"}
+ROLES: dict[bytes, worker.Role] = {b"t": "tools", b"p": "template", b"v": "verifier"}
 _PID_BYTES = 4
 _HIGHEST_DESCRIPTOR = 256
 
@@ -36,29 +37,31 @@ def main(control: int, settings: str) -> None:
     """Run the zygote to its end.
 
     :param control: File descriptor of the control socket.
-    :param settings: JSON object with the `mode` and the `limits`.
+    :param settings: JSON object with the `mode`, the `limits` and the `runtime`.
     """
     given: dict[str, Any] = json.loads(settings)
-    limits, mode = Limits(**given["limits"]), given["mode"]
+    limits, mode, runtime = Limits(**given["limits"]), given["mode"], given["runtime"]
     os.environ.clear()
     os.environ["TZ"] = "UTC"  # environments live in UTC, wherever the machine stands
     sys.argv, sys.orig_argv = [""], []
     channel = socket.socket(fileno=control)
     try:
-        lock = _prepare(mode, limits)
+        lock = _prepare(mode, limits, runtime)
     except SandboxUnavailable as error:
         channel.sendall(wire.frame(wire.pack({"error": str(error)})))
         return
     channel.sendall(wire.frame(wire.pack(_report(lock))))
     os.dup2(0, 1)  # standard input is /dev/null, and so becomes the rest: workers have nowhere to write
     os.dup2(0, 2)
-    _Zygote(channel, lock, limits).serve()
+    _Zygote(channel, lock, limits, runtime).serve()
 
 
-def _prepare(mode: Mode, limits: Limits) -> LockDown:
+def _prepare(mode: Mode, limits: Limits, runtime: Runtime) -> LockDown:
     warm_up()
+    if runtime == "fastapi":
+        app_worker.warm_up()
     _forget_project_paths()
-    lock = prepare(mode, limits)
+    lock = prepare(mode, limits, app_worker.READABLE_PACKAGES if runtime == "fastapi" else ())
     if lock.mode != "off":
         linux.forbid_new_privileges()
         linux.drop_capabilities()
@@ -86,16 +89,19 @@ def _report(lock: LockDown) -> dict[str, Any]:
 class _Zygote:
     """Forks workers, and buries them."""
 
-    def __init__(self, control: socket.socket, lock: LockDown, limits: Limits) -> None:
+    def __init__(self, control: socket.socket, lock: LockDown, limits: Limits, runtime: Runtime) -> None:
+        self._make = app_worker.AppWorker if runtime == "fastapi" else worker.Worker
         self._control = control
         self._lock = lock
         self._limits = limits
         self._workers: set[int] = set()
+        self._templates: set[int] = set()
         self._forking = False
         signal.signal(signal.SIGCHLD, self._on_child)
 
     def serve(self) -> None:
         """Fork a worker per request until the host hangs up."""
+        worker.stop_time()
         gc.collect()
         gc.freeze()  # what is here now is shared with every worker: don't let a collection copy it
         gc.disable()
@@ -115,6 +121,8 @@ class _Zygote:
         if pid == 0:
             self._become_worker(role, channel, parent)
         self._workers.add(pid)
+        if role == "template":
+            self._templates.add(pid)
         os.close(channel)
         data = pid.to_bytes(_PID_BYTES, "little")
         if hasattr(os, "pidfd_open"):
@@ -131,7 +139,10 @@ class _Zygote:
             keep = sorted({channel, self._lock.ruleset or channel})
             for low, high in zip([2, *keep], [*keep, _HIGHEST_DESCRIPTOR], strict=True):
                 os.closerange(low + 1, high)
-            worker.main(channel, self._lock, self._limits, role, parent)
+            if role == "template":
+                template_process.main(channel, self._lock, self._limits, parent, self._make)
+            else:
+                worker.main(channel, self._lock, self._limits, role, parent, self._make)
         finally:
             os._exit(1)
 
@@ -142,16 +153,26 @@ class _Zygote:
     def _bury(self) -> None:
         while self._workers:
             try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if not pid:
+            if ended is None:
                 return
-            self._workers.discard(pid)
+            self._end_group(ended.si_pid)  # while it is not buried, its number is no other's
+            os.waitpid(ended.si_pid, 0)
+            self._workers.discard(ended.si_pid)
+            self._templates.discard(ended.si_pid)
+
+    def _end_group(self, pid: int) -> None:
+        """End whatever a template has started: copies, and what its module may have smuggled in."""
+        if pid in self._templates:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
     def _end_workers(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for pid in self._workers:
+            self._end_group(pid)
             os.kill(pid, signal.SIGKILL)
         for pid in self._workers:
             os.waitpid(pid, 0)

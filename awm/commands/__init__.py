@@ -1,0 +1,1 @@
+"""The commands of `awm`, one module for each group; `awm.cli` puts them together."""

@@ -1,0 +1,1 @@
+"""Data sets of environments: reading published ones, writing ours."""
