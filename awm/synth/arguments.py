@@ -74,6 +74,7 @@ class Rows:
             self.keys = {name: _primary_key(connection, name) for name in sorted(names)}
         finally:
             connection.close()
+        self._own: dict[str, list[dict[str, Any]]] = {}
 
     def source(self, column: str) -> tuple[str, str]:
         """Table and column that valid values come from: a foreign key stands for the key that it refers to."""
@@ -82,6 +83,27 @@ class Rows:
             if reference.column == name:
                 return reference.parent, reference.parent_column
         return table, name
+
+    def own(self, table: str) -> list[dict[str, Any]]:
+        """The signed-in user's rows of a table, by their own reference to `users` or their parents'."""
+        if table not in self._own:
+            self._own[table] = [row for row in self.rows[table] if self._owner(table, row) == USER_ID]
+        return self._own[table]
+
+    def _owner(self, table: str, row: dict[str, Any], depth: int = 0) -> Any:
+        """User that a row belongs to; None when there is none."""
+        if table == "users":
+            return row.get("id")
+        direct = [row[reference.column] for reference in self.references[table] if reference.parent == "users"]
+        if direct:
+            return USER_ID if USER_ID in direct else direct[0]
+        for reference in self.references[table] if depth < 3 else ():
+            for parent in self.rows[reference.parent]:
+                if parent[reference.parent_column] == row[reference.column]:
+                    owner = self._owner(reference.parent, parent, depth + 1)
+                    if owner is not None:
+                        return owner
+        return None
 
     def names_a_row(self, column: str) -> bool:
         """Whether values of a column are primary keys, so that an unknown one is a mistake and no empty filter."""
@@ -152,9 +174,7 @@ def _row_value(
     """A value of a row that belongs to the rows chosen so far; None when the table has none."""
     candidates = _related(table, rows, chosen)
     if not candidates:
-        candidates = rows.rows[table]
-        if own:
-            candidates = [row for row in candidates if _owner(table, row, rows) == USER_ID] or candidates
+        candidates = (own and rows.own(table)) or rows.rows[table]
     candidates = [row for row in candidates if row[column] is not None]
     if not candidates:
         return None
@@ -179,23 +199,6 @@ def _related(table: str, rows: Rows, chosen: dict[str, dict[str, Any]]) -> list[
             value = chosen[reference.parent][reference.parent_column]
             return [row for row in rows.rows[table] if row[reference.column] == value]
     return []
-
-
-def _owner(table: str, row: dict[str, Any], rows: Rows, depth: int = 0) -> Any:
-    """User that a row belongs to, by its own reference to `users` or by its parents'; None when there is none."""
-    if table == "users":
-        return row.get("id")
-    direct = [reference for reference in rows.references[table] if reference.parent == "users"]
-    if direct:
-        return USER_ID if any(row[reference.column] == USER_ID for reference in direct) else row[direct[0].column]
-    if depth < 3:
-        for reference in rows.references[table]:
-            for parent in rows.rows[reference.parent]:
-                if parent[reference.parent_column] == row[reference.column]:
-                    owner = _owner(reference.parent, parent, rows, depth + 1)
-                    if owner is not None:
-                        return owner
-    return None
 
 
 def _shaped(value: Any, parameter: Parameter, table: str, column: str, rows: Rows, rng: random.Random) -> Any:

@@ -10,6 +10,7 @@ What must hold, for every call:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -28,6 +29,7 @@ __all__ = ["Call", "Trial", "try_module"]
 SESSION = "trial"
 ROUNDS = 40
 KEPT_WRITES = 6
+LOOKED_THROUGH = 10
 DEPTH = 3
 _FAULTS = {"crash", "timeout", "unserialisable"}
 
@@ -69,6 +71,9 @@ class Trial:
     clock: str
     worker: ToolWorker | None = None
     problems: list[Problem] = field(default_factory=list)
+    moved: bool = False
+    """Whether the worker's database is no longer the initial state."""
+    looked_through: Counter[str] = field(default_factory=Counter)
 
     def call(
         self, call: Call, *, after: Sequence[Call] = (), must_fail: str = "", read_only: bool = False
@@ -83,7 +88,8 @@ class Trial:
                 worker.call(SESSION, earlier.tool, earlier.arguments)
             before = worker.dump(SESSION) if after else self.snapshot
             result = worker.call(SESSION, call.tool, call.arguments)
-            final = worker.dump(SESSION) if after or worker.changed(SESSION) else self.snapshot
+            self.moved = bool(after) or worker.changed(SESSION)
+            final = worker.dump(SESSION) if self.moved else self.snapshot
         except EnvironmentFault as fault:
             self._drop()
             self._report("crash", call, f"the process ended: {fault}")
@@ -95,6 +101,7 @@ class Trial:
     def state_after(self, calls: Sequence[Call]) -> bytes:
         """The database after some calls on the initial state."""
         worker = self._fresh()
+        self.moved = True
         for call in calls:
             worker.call(SESSION, call.tool, call.arguments)
         return worker.dump(SESSION)
@@ -114,15 +121,18 @@ class Trial:
         if tried.changed and (read_only or not result.ok):
             what = "a read-only tool" if read_only else "a failing call"
             self._report("wrote", call, f"{what} changed the database")
-        for message in integrity_problems_of(tried.state)[:2] if tried.changed else []:
-            self._report("orphan", call, f"left the database broken: {message}")
+        if tried.changed and self.looked_through[call.tool] < LOOKED_THROUGH:
+            self.looked_through[call.tool] += 1
+            for message in integrity_problems_of(tried.state)[:2]:
+                self._report("orphan", call, f"left the database broken: {message}")
 
     def _fresh(self) -> ToolWorker:
         if self.worker is None:
             self.worker = start_worker(self.sandbox, self.source)
             self.worker.open(SESSION, self.snapshot, self.clock)
-        else:
+        elif self.moved:
             self.worker.reset(SESSION)
+        self.moved = False
         return self.worker
 
     def _drop(self) -> None:
@@ -191,8 +201,8 @@ class Found:
 class Search:
     """Looks for a call of each tool that works.
 
-    Some tools work only in a state that no sample row is in, but that another tool leads to (schedule what was approved):
-    they are tried after calls of other tools, up to `DEPTH` of them.
+    Some tools work only in a state that no sample row is in, but that another tool leads to (schedule what was
+    approved): they are tried after calls of other tools, up to `DEPTH` of them.
     """
 
     def __init__(self, trial: Trial, attempts: int, seed: int) -> None:
