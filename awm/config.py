@@ -174,6 +174,7 @@ class ToolsConfig(Section):
     """How hard a tool module is tried."""
 
     valid_calls: int = Field(ge=1, description="Calls with arguments from real rows, per tool, until one succeeds")
+    max_unreached: Real = Field(ge=0, le=1, description="Share of a module's tools that may never have succeeded")
     seed: int
 
 

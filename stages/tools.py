@@ -13,7 +13,7 @@ from awm.synth.checking import make_sandbox
 from awm.synth.loop.report import artifacts, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
-from awm.synth.tools import Code, ToolsStep, ToolsSubject, tools_items
+from awm.synth.tools import Module, ToolsStep, ToolsSubject, tools_items
 
 
 def subjects(layout: Layout) -> list[ToolsSubject]:
@@ -44,11 +44,14 @@ async def main(params: Params, layout: Layout) -> None:
             records = await runner.run(step, tools_items(subjects(layout), params.tools))
 
     clear(layout.step("tools"))
-    sources = {slug: Code.model_validate(artifact).source for slug, artifact in artifacts(records).items()}
-    for slug, source in sources.items():
-        write_atomic(layout.file("tools", slug, ".py"), source)
-    lines = sum(len(source.splitlines()) for source in sources.values())
-    write_report(layout, step.name, records, runner.llm, figures={"code_lines": lines})
+    modules = {slug: Module.model_validate(artifact) for slug, artifact in artifacts(records).items()}
+    for slug, module in modules.items():
+        write_atomic(layout.file("tools", slug, ".py"), module.source)
+    figures = {
+        "code_lines": sum(len(module.source.splitlines()) for module in modules.values()),
+        "unreached_tools": {slug: list(module.unreached) for slug, module in modules.items() if module.unreached},
+    }
+    write_report(layout, step.name, records, runner.llm, figures=figures)
 
 
 if __name__ == "__main__":

@@ -171,8 +171,8 @@ def _draw(parameters: Sequence[Parameter], rows: Rows, rng: random.Random, *, pl
 def _row_value(
     table: str, column: str, rows: Rows, chosen: dict[str, dict[str, Any]], rng: random.Random, *, own: bool
 ) -> Any:
-    """A value of a row that belongs to the rows chosen so far; None when the table has none."""
-    candidates = _related(table, rows, chosen)
+    """A value of a row that goes with the rows chosen so far, most of the time; None when the table has none."""
+    candidates = _related(table, rows, chosen) if rng.random() < 0.8 else []
     if not candidates:
         candidates = (own and rows.own(table)) or rows.rows[table]
     candidates = [row for row in candidates if row[column] is not None]
@@ -185,7 +185,10 @@ def _row_value(
 
 
 def _related(table: str, rows: Rows, chosen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a table that refer to a chosen row, or that a chosen row refers to; none when they are unrelated."""
+    """Rows of a table that go with a chosen row; none when the tables have nothing to do with each other.
+
+    That is, in this order: what the chosen row refers to, what refers to it, and what a third table links it to.
+    """
     if table in chosen:
         return [row for row in rows.rows[table] if row != chosen[table]]
     for name, row in chosen.items():
@@ -198,6 +201,19 @@ def _related(table: str, rows: Rows, chosen: dict[str, dict[str, Any]]) -> list[
         if reference.parent in chosen:
             value = chosen[reference.parent][reference.parent_column]
             return [row for row in rows.rows[table] if row[reference.column] == value]
+    return [row for name in chosen for row in _linked(table, name, rows, chosen[name])]
+
+
+def _linked(table: str, other: str, rows: Rows, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a table that some third table links to a row of another one."""
+    for link, references in rows.references.items():
+        there = next((reference for reference in references if reference.parent == other), None)
+        here = next((reference for reference in references if reference.parent == table), None)
+        if there is None or here is None or "users" in (table, other):
+            continue
+        values = [entry[here.column] for entry in rows.rows[link] if entry[there.column] == row[there.parent_column]]
+        if found := [entry for entry in rows.rows[table] if entry[here.parent_column] in values]:
+            return found
     return []
 
 

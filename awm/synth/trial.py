@@ -164,10 +164,21 @@ def integrity_problems_of(snapshot: bytes) -> list[str]:
         connection.close()
 
 
+@dataclass(frozen=True)
+class Trials:
+    """What trying a module gave: its problems, at most three a tool, and the tools that no call succeeded for.
+
+    A tool that never succeeds is no problem by itself: the sample data may hold no row in the state that it needs.
+    """
+
+    problems: list[Problem]
+    unreached: list[Problem]
+
+
 def try_module(
     sandbox: Sandbox, source: str, toolset: Toolset, snapshot: bytes, clock: str, *, valid_calls: int, seed: int
-) -> list[Problem]:
-    """Try every tool of a module; at most three problems are reported for each."""
+) -> Trials:
+    """Try every tool of a module."""
     trial = Trial(sandbox, source, snapshot, clock)
     search = Search(trial, valid_calls, seed)
     try:
@@ -177,13 +188,12 @@ def try_module(
         for tool in toolset.tools:
             if tool.name in search.found:
                 _try_bad(trial, tool, search.found[tool.name])
-            elif not any(problem.part == tool.name for problem in trial.problems):
-                trial.problems.append(search.no_success(tool))
     finally:
         trial.close()
     problems = [problem for tool in toolset.tools for problem in _first_of(trial.problems, tool.name)]
     calls = [found.call for found in search.found.values() if not found.after]
-    return problems or _try_interleaved(sandbox, source, snapshot, clock, calls)
+    problems = problems or _try_interleaved(sandbox, source, snapshot, clock, calls)
+    return Trials(problems, [search.no_success(tool) for tool in toolset.tools if search.is_unreached(tool)])
 
 
 def _first_of(problems: Sequence[Problem], tool: str) -> list[Problem]:
@@ -252,6 +262,10 @@ class Search:
                     if works is not None or self._is_broken(tool):
                         waiting.remove(tool)
             prefixes = fresh
+
+    def is_unreached(self, tool: ToolSpec) -> bool:
+        """Whether every call of a tool was refused, or changed nothing though it should, and nothing else is wrong."""
+        return tool.name not in self.found and not self._is_broken(tool)
 
     def no_success(self, tool: ToolSpec) -> Problem:
         """What to say of a tool that no call was found for."""
