@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = [
     "DatabaseSummary",
     "EnvironmentSummary",
+    "ModuleSummary",
     "Outcome",
     "Parameter",
     "Rejection",
@@ -106,6 +107,13 @@ class Toolset(Artifact):
     tools: tuple[ToolSpec, ...]
 
 
+class ModuleSummary(Artifact):
+    """What trying a tool module showed; the module itself is in `<slug>.py`."""
+
+    slug: str
+    unreached: tuple[str, ...] = Field(description="Tools that never succeeded: no state that they accept was reached")
+
+
 class DatabaseSummary(Artifact):
     """Figures of an initial state; the rows themselves are in `<slug>.sql` and `<slug>.db`."""
 
@@ -135,6 +143,7 @@ class EnvironmentSummary(Artifact):
     code_lines: int
     tasks: tuple[int, ...] = Field(description="Numbers of the tasks that have a verifier")
     task_kinds: dict[TaskKind, int]
+    unreached_tools: tuple[str, ...] = Field(description="Tools that no call succeeded for while they were tried")
     clock: str
     content_hash: str
     tools_sha256: str

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from awm.config import Params
-from awm.models import DatabaseSummary, EnvironmentSummary, Rejection, Scenario, TaskSet, Toolset
+from awm.models import DatabaseSummary, EnvironmentSummary, ModuleSummary, Rejection, Scenario, TaskSet, Toolset
 from awm.store import Layout, pretty_json, write_atomic
 from awm.synth.blocks import split_cells
 from awm.synth.checking import make_sandbox
@@ -39,6 +39,7 @@ def candidates(layout: Layout) -> list[Candidate]:
                 summary=layout.read_model("databases", slug, DatabaseSummary) if has["databases"] else None,
                 snapshot=layout.read_bytes("databases", slug, ".db") if has["databases"] else None,
                 source=layout.read_text("tools", slug, ".py") if has["tools"] else None,
+                module=layout.read_model("tools", slug, ModuleSummary) if has["tools"] else None,
                 verifiers={int(number): source for number, source in cells.items()},
             )
         )
@@ -60,6 +61,7 @@ def figures(kept: list[EnvironmentSummary], rejected: list[Rejection]) -> dict[s
         "rejects_by_reason": dict(sorted(Counter(entry.reason for entry in rejected).items())),
         "tasks": sum(len(entry.tasks) for entry in kept),
         "tools": sum(entry.tools for entry in kept),
+        "unreached_tools": sum(len(entry.unreached_tools) for entry in kept),
         "categories": len({entry.category for entry in kept}),
         "mean_tables": mean([entry.tables for entry in kept]),
         "mean_rows": mean([entry.rows for entry in kept]),
@@ -82,7 +84,7 @@ async def main(params: Params, layout: Layout) -> None:
     clear(layout.step("environments"))
     for summary in kept:
         layout.write_model("environments", summary.slug, summary)
-    layout.write_lines(layout.rejects("filter"), rejected)
+    layout.write_rejects("filter", rejected)
     write_atomic(layout.metrics("filter"), pretty_json(figures(kept, rejected)))
     print(f"filter: {len(kept)} of {len(found)} environments kept")
     for entry in rejected:

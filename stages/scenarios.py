@@ -46,7 +46,7 @@ async def main(params: Params, layout: Layout) -> None:
         "candidates": build.candidates,
         "surplus": build.surplus,
         "candidates_rejected_by_reason": dict(sorted(Counter(entry.reason for entry in build.rejections).items())),
-        "categories": dict(sorted(Counter(scenario.category for scenario in build.scenarios).items())),
+        "categories": len({scenario.category for scenario in build.scenarios}),
         "concept_clusters": build.clusters,
     }
     write_report(layout, "scenarios", build.records, runner.llm, rejections=build.rejections, figures=figures)

@@ -1,13 +1,14 @@
 """Stage `tools`: the Python module behind each toolset, loaded and tried in the sandbox.
 
-Reads data/scenarios, data/schemas, data/databases and data/toolsets; writes data/tools/<slug>.py. Run by `dvc
+Reads data/scenarios, data/schemas, data/databases and data/toolsets; writes data/tools/<slug>.py and
+<slug>.json (tools that never succeeded). Run by `dvc
 repro tools`.
 """
 
 from __future__ import annotations
 
 from awm.config import Params
-from awm.models import DatabaseSummary, Scenario, Toolset
+from awm.models import DatabaseSummary, ModuleSummary, Scenario, Toolset
 from awm.store import Layout, write_atomic
 from awm.synth.checking import make_sandbox
 from awm.synth.loop.report import artifacts, clear, write_report
@@ -47,9 +48,10 @@ async def main(params: Params, layout: Layout) -> None:
     modules = {slug: Module.model_validate(artifact) for slug, artifact in artifacts(records).items()}
     for slug, module in modules.items():
         write_atomic(layout.file("tools", slug, ".py"), module.source)
+        layout.write_model("tools", slug, ModuleSummary(slug=slug, unreached=module.unreached))
     figures = {
         "code_lines": sum(len(module.source.splitlines()) for module in modules.values()),
-        "unreached_tools": {slug: list(module.unreached) for slug, module in modules.items() if module.unreached},
+        "unreached_tools": sum(len(module.unreached) for module in modules.values()),
     }
     write_report(layout, step.name, records, runner.llm, figures=figures)
 

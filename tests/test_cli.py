@@ -36,6 +36,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
         code_lines=80,
         tasks=(1, 2),
         task_kinds={},
+        unreached_tools=(),
         clock=CLOCK,
         content_hash="0" * 64,
         tools_sha256="0" * 64,

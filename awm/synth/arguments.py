@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from awm.env.database import open_database
 from awm.env.sql import quote_identifier
 from awm.models import Parameter, ToolSpec
 
-__all__ = ["Rows", "draw_arguments", "malformed_arguments", "missing_id_arguments"]
+__all__ = ["Rows", "changed_rows", "draw_arguments", "malformed_arguments", "missing_id_arguments"]
 
 USER_ID = 1
 MISSING_ID = 987_654_321
@@ -133,8 +133,23 @@ def _primary_key(connection: sqlite3.Connection, table: str) -> list[str]:
     return [column["name"] for column in sorted(columns, key=lambda column: int(column["pk"])) if column["pk"]]
 
 
-def draw_arguments(tool: ToolSpec, rows: Rows, seed: str) -> Iterator[dict[str, Any]]:
-    """Endless valid arguments, the plainest first: required parameters alone, then all, then any mixture."""
+def changed_rows(before: Rows, after: Rows) -> dict[str, dict[str, Any]]:
+    """For each table that differs, the first row that is new or not as it was."""
+    changed = {}
+    for table, rows in after.rows.items():
+        known = {repr(row) for row in before.rows[table]}
+        if fresh := next((row for row in rows if repr(row) not in known), None):
+            changed[table] = fresh
+    return changed
+
+
+def draw_arguments(
+    tool: ToolSpec, rows: Rows, seed: str, pinned: Mapping[str, dict[str, Any]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Endless valid arguments, the plainest first: required parameters alone, then all, then any mixture.
+
+    `pinned` rows, by table, are taken before any other row of their table.
+    """
     rng = random.Random(f"{seed}/{tool.name}")
     optional = [parameter for parameter in tool.parameters if not parameter.required]
     required = [parameter for parameter in tool.parameters if parameter.required]
@@ -146,11 +161,18 @@ def draw_arguments(tool: ToolSpec, rows: Rows, seed: str) -> Iterator[dict[str, 
             chosen = list(tool.parameters)
         else:
             chosen = required + [parameter for parameter in optional if rng.random() < 0.5]
-        yield _draw(chosen, rows, rng, plain=turn < 2)
+        yield _draw(chosen, rows, rng, pinned or {}, plain=turn < 2)
         turn += 1
 
 
-def _draw(parameters: Sequence[Parameter], rows: Rows, rng: random.Random, *, plain: bool) -> dict[str, Any]:
+def _draw(
+    parameters: Sequence[Parameter],
+    rows: Rows,
+    rng: random.Random,
+    pinned: Mapping[str, dict[str, Any]],
+    *,
+    plain: bool,
+) -> dict[str, Any]:
     chosen: dict[str, dict[str, Any]] = {}
     drawn: dict[str, Any] = {}
     order = [parameter for parameter in parameters if parameter.column]
@@ -159,7 +181,11 @@ def _draw(parameters: Sequence[Parameter], rows: Rows, rng: random.Random, *, pl
     for parameter in order:
         assert parameter.column is not None
         table, column = rows.source(parameter.column)
-        value = _row_value(table, column, rows, chosen, rng, own=own)
+        if table in pinned and table not in chosen:
+            chosen[table] = pinned[table]
+            value = pinned[table][column]
+        else:
+            value = _row_value(table, column, rows, chosen, rng, own=own)
         if value is not None:
             drawn[parameter.name] = _shaped(value, parameter, table, column, rows, rng)
     for parameter in parameters:

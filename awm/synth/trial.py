@@ -21,13 +21,14 @@ from awm.env.errors import EnvironmentFault
 from awm.env.host import Sandbox, ToolWorker
 from awm.env.results import CallResult
 from awm.models import Toolset, ToolSpec
-from awm.synth.arguments import Rows, draw_arguments, malformed_arguments, missing_id_arguments
+from awm.synth.arguments import Rows, changed_rows, draw_arguments, malformed_arguments, missing_id_arguments
 from awm.synth.loop.step import Problem
 
 __all__ = ["Call", "Trial", "try_module"]
 
 SESSION = "trial"
 ROUNDS = 40
+ROUNDS_AFTER = 10
 KEPT_WRITES = 6
 LOOKED_THROUGH = 10
 DEPTH = 3
@@ -254,8 +255,9 @@ class Search:
             for prefix in prefixes if waiting else []:
                 calls = (*prefix.after, prefix.call)
                 rows = Rows(self.trial.state_after(calls))
-                for tool in list(waiting):
-                    works = self._first_that_works(tool, rows, calls)
+                changed = changed_rows(self.rows, rows)
+                for tool in [tool for tool in waiting if _tables(tool, rows) & changed.keys()]:
+                    works = self._first_that_works(tool, rows, changed, calls)
                     if works is not None:
                         self.found[tool.name] = works
                         fresh.append(works)
@@ -277,8 +279,11 @@ class Search:
         message = f"no call with arguments from real rows succeeded, also not after calls of other tools: {shown}"
         return Problem("never_succeeds", message, tool.name)
 
-    def _first_that_works(self, tool: ToolSpec, rows: Rows, after: tuple[Call, ...]) -> Found | None:
-        for call in _different_calls(tool, rows, ROUNDS, self.seed):
+    def _first_that_works(
+        self, tool: ToolSpec, rows: Rows, changed: dict[str, dict[str, Any]], after: tuple[Call, ...]
+    ) -> Found | None:
+        """A call that works on the rows which the earlier calls changed."""
+        for call in _different_calls(tool, rows, ROUNDS_AFTER, self.seed, changed):
             if self._works(tool, call, after):
                 return Found(call, after)
         return None
@@ -299,10 +304,17 @@ class Search:
         return any(problem.part == tool.name for problem in self.trial.problems)
 
 
-def _different_calls(tool: ToolSpec, rows: Rows, attempts: int, seed: int) -> Iterator[Call]:
+def _tables(tool: ToolSpec, rows: Rows) -> set[str]:
+    """Tables that a tool's arguments name rows of."""
+    return {rows.source(parameter.column)[0] for parameter in tool.parameters if parameter.column}
+
+
+def _different_calls(
+    tool: ToolSpec, rows: Rows, attempts: int, seed: int, pinned: dict[str, dict[str, Any]] | None = None
+) -> Iterator[Call]:
     """Valid calls, none of them twice."""
     seen: set[str] = set()
-    for arguments in islice(draw_arguments(tool, rows, str(seed)), attempts):
+    for arguments in islice(draw_arguments(tool, rows, str(seed), pinned), attempts):
         key = repr(arguments)
         if key not in seen:
             seen.add(key)

@@ -131,9 +131,11 @@ def test_one_item_that_never_passes_is_rejected_and_reaches_no_later_step(reposi
     assert len(list((repository.root / "data/environments").iterdir())) == 1
     assert repository.author.asked.count("schemas") == 3
     assert repository.author.asked.count("databases") == 1
-    rejects = (repository.root / "data/rejects/schemas.jsonl").read_text()
-    assert '"reason":"unfinished"' in rejects or '"reason":"sql"' in rejects
-    assert '"reason":"incomplete"' in (repository.root / "data/rejects/filter.jsonl").read_text()
+    (reject,) = repository.read("data/rejects/schemas.json")
+    assert reject["reason"] in ("unfinished", "sql")
+    assert [attempt["attempt"] for attempt in reject["attempts"]] == [1, 2]
+    assert [entry["reason"] for entry in repository.read("data/rejects/filter.json")] == ["incomplete"]
+    assert repository.read("data/rejects/tasks.json") == []
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def write_report(
     if rejections is None:
         rejections = [record.rejection(step) for record in records if record.status == "rejected"]
     ordered: list[Rejection] = sorted(rejections, key=lambda entry: entry.item)
-    layout.write_lines(layout.rejects(step), ordered)
+    layout.write_rejects(step, ordered)
     clear(layout.llm(step))
     write_shards(layout.llm(step), [entry for record in records for entry in record.entries])
     metrics = {**step_metrics(records, llm), **(figures or {})}

@@ -61,7 +61,7 @@ class ItemRecord(BaseModel):
     changed_prompts: int
 
     def rejection(self, step: str) -> Rejection:
-        """The record as a line of the step's rejects."""
+        """The record as one of the step's rejects."""
         attempts = (
             RejectedAttempt(
                 attempt=attempt.attempt,
