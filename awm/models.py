@@ -1,7 +1,6 @@
 """The artifacts of the pipeline as pydantic models, and nothing else.
 
-Every model is frozen and refuses unknown keys: what is stored is what is described here. Words follow the field's use:
-see the README's glossary.
+Every model is frozen and refuses unknown keys: what is stored is what is described here.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from typing import Any
 
 from awm.config import DatabasesConfig
 from awm.env.clock import FrozenClock
-from awm.env.database import content_hash, integrity_problems, open_database, table_counts, try_build
+from awm.env.database import build, content_hash, integrity_problems, open_database, table_counts, try_build
 from awm.env.sql import split_statements, statement_table
 from awm.models import DatabaseSummary, Scenario, TaskSet
+from awm.store import StoreError
 from awm.synth.loop.step import Item, Problem
 from awm.synth.schemas import Sql, read_sql, sql_excerpt, statement_problems
 
@@ -32,11 +33,8 @@ class DatabaseSubject:
 
 
 def initial_state(schema: str, data: str, clock: str) -> bytes:
-    """The database of a schema and its sample data, as bytes; ValueError with the first statement that fails."""
-    result = try_build(split_statements(f"{schema.rstrip()}\n{data}"), FrozenClock(clock))
-    if result.snapshot is None or result.problems:
-        raise ValueError(str(result.problems[0]))
-    return result.snapshot
+    """The database of a schema and its sample data, as bytes; StatementError for the first statement that fails."""
+    return build(split_statements(f"{schema.rstrip()}\n{data}"), FrozenClock(clock))
 
 
 def summarise(slug: str, snapshot: bytes, clock: str) -> DatabaseSummary:
@@ -82,7 +80,7 @@ class DatabasesStep:
         result = try_build([*schema, *data], FrozenClock(self.config.clock))
         for error in result.problems:
             if error.index < len(schema):
-                raise ValueError(f"{item.id}: the stored schema does not execute: {error}")
+                raise StoreError(f"data/schemas/{item.id}.sql does not execute ({error}); run `dvc repro -f schemas`")
             problems.append(Problem("sql", error.message, statement_table(error.statement)))
         if problems or result.snapshot is None:
             return problems
