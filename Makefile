@@ -30,6 +30,7 @@ help: ## Show the targets
 install: $(installed) ## Make the virtual environment (the other targets do it by themselves)
 
 repro: $(installed) ## Build what changed, then show what was built and where to look
+	@$(in_venv) awm params
 	@$(in_venv) python -m dvc repro
 	@$(in_venv) awm env list
 

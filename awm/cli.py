@@ -12,9 +12,10 @@ from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from awm.config import ConfigError
+from awm.config import ConfigError, load_params
 from awm.llm.errors import LLMError
 from awm.llm.recording import Recording, RecordingEntry, write_entries
 from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset
@@ -40,11 +41,20 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (ConfigError, StoreError, LLMError) as error:
+        except (ConfigError, StoreError, LLMError, sqlite3.Error) as error:
             print(f"awm: {error}", file=sys.stderr)
-            raise typer.Exit(1) from None
+        except OSError as error:
+            print(f"awm: {error.filename}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(1)
 
     return wrapped
+
+
+@app.command("params")
+@plain_errors
+def check_params() -> None:
+    """Check params.yaml: an unknown or ill-typed key is one line and exit status 1."""
+    load_params()
 
 
 @env.command("list")
@@ -56,12 +66,14 @@ def list_environments(as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps([summary.model_dump(mode="json") for summary in found], ensure_ascii=False))
         return
-    table = Table("environment", "category", title=f"{len(found)} environments")
+    table = Table(title=f"{len(found)} environments")
+    table.add_column("environment", overflow="fold")
+    table.add_column("category")
     for heading in ("tables", "rows", "tools", "lines", "tasks"):
         table.add_column(heading, justify="right")
     for entry in found:
         figures = (entry.tables, entry.rows, entry.tools, entry.code_lines, len(entry.tasks))
-        table.add_row(entry.slug, entry.category, *map(str, figures))
+        table.add_row(entry.slug, escape(entry.category), *map(str, figures))
     console = Console()
     console.print(table)
     if found:
@@ -93,10 +105,11 @@ def show_environment(
         print(json.dumps({name: part.model_dump(mode="json") for name, part in parts.items()}, ensure_ascii=False))
         return
     console = Console()
-    console.print(f"[bold]{scenario.name}[/] ({scenario.category})\n{scenario.description}\n", highlight=False)
+    console.print(f"{scenario.name} ({scenario.category})", markup=False, style="bold")
+    console.print(f"{scenario.description}\n", markup=False, highlight=False)
     table = Table("", "kind", "task")
     for task in tasks.tasks:
-        table.add_row(str(task.number), task.kind.value, task.text)
+        table.add_row(str(task.number), task.kind.value, escape(task.text))
     console.print(table)
     console.print(_tables(layout, slug))
     table = Table("tool", "", "description")
@@ -105,7 +118,7 @@ def show_environment(
             parameter.name if parameter.required else f"[{parameter.name}]" for parameter in tool.parameters
         )
         table.add_row(
-            f"{tool.name}({names})".replace("[", r"\["), "reads" if tool.read_only else "writes", tool.description
+            escape(f"{tool.name}({names})"), "reads" if tool.read_only else "writes", escape(tool.description)
         )
     console.print(table)
 

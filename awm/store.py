@@ -156,7 +156,7 @@ class ItemStore:
         """The stored result, or None."""
         try:
             return model.model_validate_json(self._path(step, key).read_bytes())
-        except (FileNotFoundError, ValidationError):
+        except (FileNotFoundError, IsADirectoryError, ValidationError):
             return None
 
     def put(self, step: str, key: str, value: BaseModel) -> None:

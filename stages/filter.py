@@ -16,8 +16,9 @@ from awm.models import DatabaseSummary, EnvironmentSummary, ModuleSummary, Rejec
 from awm.store import Layout, pretty_json, write_atomic
 from awm.synth.blocks import split_cells
 from awm.synth.checking import make_sandbox
+from awm.synth.databases import read_snapshot
 from awm.synth.filter import Candidate, judge_candidate
-from awm.synth.loop.report import clear
+from awm.synth.loop.report import StageFailed, clear
 from awm.synth.loop.stage import run_stage
 
 WORKERS = 4
@@ -30,14 +31,15 @@ def candidates(layout: Layout) -> list[Candidate]:
     for scenario in layout.read_models("scenarios", Scenario):
         slug = scenario.slug
         has = {step: slug in slugs for step, slugs in made.items()}
+        summary = layout.read_model("databases", slug, DatabaseSummary) if has["databases"] else None
         cells = split_cells(layout.read_text("verifiers", slug, ".py")) if has["verifiers"] else {}
         found.append(
             Candidate(
                 scenario=scenario,
                 tasks=layout.read_model("tasks", slug, TaskSet).tasks if has["tasks"] else (),
                 toolset=layout.read_model("toolsets", slug, Toolset) if has["toolsets"] else None,
-                summary=layout.read_model("databases", slug, DatabaseSummary) if has["databases"] else None,
-                snapshot=layout.read_bytes("databases", slug, ".db") if has["databases"] else None,
+                summary=summary,
+                snapshot=read_snapshot(layout, summary) if summary else None,
                 source=layout.read_text("tools", slug, ".py") if has["tools"] else None,
                 module=layout.read_model("tools", slug, ModuleSummary) if has["tools"] else None,
                 verifiers={int(number): source for number, source in cells.items()},
@@ -89,6 +91,8 @@ async def main(params: Params, layout: Layout) -> None:
     print(f"filter: {len(kept)} of {len(found)} environments kept")
     for entry in rejected:
         print(f"filter: rejected {entry.item}: {entry.reason}: {entry.detail[:300]}")
+    if not kept:
+        raise StageFailed(f"no environment is whole; see above, and {layout.rejects('filter')}")
 
 
 if __name__ == "__main__":

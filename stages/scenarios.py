@@ -9,7 +9,7 @@ from collections import Counter
 
 from awm.config import Params
 from awm.store import Layout, StoreError
-from awm.synth.loop.report import clear, write_report
+from awm.synth.loop.report import StageFailed, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
 from awm.synth.scenarios import build_scenarios
@@ -25,6 +25,8 @@ def read_seeds(layout: Layout) -> list[str]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         raise StoreError(f"{path}: not found; it holds one application name a line") from None
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     seeds = [line for line in lines if line and not line.startswith("#")]
     if not seeds:
         raise StoreError(f"{path}: holds no names; write one application name a line")
@@ -50,6 +52,8 @@ async def main(params: Params, layout: Layout) -> None:
         "concept_clusters": build.clusters,
     }
     write_report(layout, "scenarios", build.records, runner.llm, rejections=build.rejections, figures=figures)
+    if not build.scenarios:
+        raise StageFailed(f"no scenario was found: {build.shortfall}")
     if build.shortfall:
         print(f"scenarios: {build.shortfall}")
 

@@ -11,6 +11,7 @@ from awm.config import Params
 from awm.models import DatabaseSummary, ModuleSummary, Scenario, Toolset
 from awm.store import Layout, write_atomic
 from awm.synth.checking import make_sandbox
+from awm.synth.databases import read_snapshot
 from awm.synth.loop.report import artifacts, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
@@ -29,7 +30,7 @@ def subjects(layout: Layout) -> list[ToolsSubject]:
                     scenario=scenario,
                     schema=layout.read_text("schemas", scenario.slug, ".sql"),
                     toolset=layout.read_model("toolsets", scenario.slug, Toolset),
-                    snapshot=layout.read_bytes("databases", scenario.slug, ".db"),
+                    snapshot=read_snapshot(layout, summary),
                     clock=summary.clock,
                     content_hash=summary.content_hash,
                 )
@@ -42,7 +43,7 @@ async def main(params: Params, layout: Layout) -> None:
     with make_sandbox(params.sandbox) as sandbox:
         step = ToolsStep(params.tools, sandbox)
         async with Runner.create(params, step.name) as runner:
-            records = await runner.run(step, tools_items(subjects(layout), params.tools))
+            records = await runner.run(step, tools_items(subjects(layout), params.tools, params.sandbox))
 
     clear(layout.step("tools"))
     modules = {slug: Module.model_validate(artifact) for slug, artifact in artifacts(records).items()}

@@ -14,17 +14,30 @@ from awm.env.clock import FrozenClock
 from awm.env.database import build, content_hash, integrity_problems, open_database, table_counts, try_build
 from awm.env.sql import split_statements, statement_table
 from awm.models import DatabaseSummary
-from awm.store import StoreError
+from awm.store import Layout, StoreError
 from awm.synth.design import Design
 from awm.synth.loop.step import Item, Problem
 from awm.synth.schemas import SqlStep, statement_problems
 
-__all__ = ["DatabasesStep", "initial_state", "summarise"]
+__all__ = ["DatabasesStep", "initial_state", "read_snapshot", "summarise"]
 
 
 def initial_state(schema: str, data: str, clock: str) -> bytes:
     """The database of a schema and its sample data, as bytes; StatementError for the first statement that fails."""
     return build(split_statements(f"{schema.rstrip()}\n{data}"), FrozenClock(clock))
+
+
+def read_snapshot(layout: Layout, summary: DatabaseSummary) -> bytes:
+    """The initial state of an environment as it was stored; StoreError when it is not what its summary says."""
+    snapshot = layout.read_bytes("databases", summary.slug, ".db")
+    try:
+        found = content_hash(snapshot)
+    except (ValueError, KeyError, sqlite3.Error):
+        found = ""
+    if found != summary.content_hash:
+        path = layout.file("databases", summary.slug, ".db")
+        raise StoreError(f"{path}: damaged, it is not the database that was built; run `dvc repro -f databases`")
+    return snapshot
 
 
 def summarise(slug: str, snapshot: bytes, clock: str) -> DatabaseSummary:

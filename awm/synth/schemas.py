@@ -149,7 +149,12 @@ def schema_items(scenarios: Sequence[Scenario], tasks: dict[str, TaskSet], step:
         Item(
             scenario.slug,
             (scenario, tasks[scenario.slug]),
-            [scenario.model_dump(), tasks[scenario.slug].model_dump(mode="json"), step.config.model_dump()],
+            [
+                scenario.model_dump(),
+                tasks[scenario.slug].model_dump(mode="json"),
+                step.config.model_dump(),
+                step.clock,
+            ],
         )
         for scenario in scenarios
         if scenario.slug in tasks

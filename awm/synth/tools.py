@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from awm.config import ToolsConfig
+from awm.config import SandboxConfig, ToolsConfig
 from awm.env.errors import EnvironmentFault, ModuleError
 from awm.env.host import Sandbox
 from awm.env.lint import ALLOWED_MODULES
@@ -233,7 +233,7 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     return resolved
 
 
-def tools_items(subjects: Sequence[ToolsSubject], config: ToolsConfig) -> list[Item]:
+def tools_items(subjects: Sequence[ToolsSubject], config: ToolsConfig, sandbox: SandboxConfig) -> list[Item]:
     """One item per scenario that has a toolset and an initial state."""
     return [
         Item(
@@ -246,6 +246,7 @@ def tools_items(subjects: Sequence[ToolsSubject], config: ToolsConfig) -> list[I
                 subject.content_hash,
                 subject.clock,
                 config.model_dump(),
+                sandbox.model_dump(),
             ],
         )
         for subject in subjects

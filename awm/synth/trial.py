@@ -189,6 +189,8 @@ def try_module(
         for tool in toolset.tools:
             if tool.name in search.found:
                 _try_bad(trial, tool, search.found[tool.name])
+            elif search.is_unreached(tool):
+                _try_bad(trial, tool, Found(search.plain_call(tool)))
     finally:
         trial.close()
     problems = [problem for tool in toolset.tools for problem in _first_of(trial.problems, tool.name)]
@@ -268,6 +270,11 @@ class Search:
     def is_unreached(self, tool: ToolSpec) -> bool:
         """Whether every call of a tool was refused, or changed nothing though it should, and nothing else is wrong."""
         return tool.name not in self.found and not self._is_broken(tool)
+
+    def plain_call(self, tool: ToolSpec) -> Call:
+        """A call with all arguments from real rows, whether it works or not."""
+        calls = islice(draw_arguments(tool, self.rows, str(self.seed)), 2)
+        return Call(tool.name, list(calls)[-1])
 
     def no_success(self, tool: ToolSpec) -> Problem:
         """What to say of a tool that no call was found for."""

@@ -15,12 +15,17 @@ from awm.models import Rejection
 from awm.store import Layout, pretty_json, write_atomic
 from awm.synth.loop.runner import ItemRecord
 
-__all__ = ["artifacts", "clear", "step_metrics", "write_report"]
+__all__ = ["StageFailed", "artifacts", "clear", "step_metrics", "write_report"]
+
+
+class StageFailed(Exception):
+    """A step that nothing came of: later stages would build on nothing."""
 
 
 def clear(folder: Path) -> None:
     """Empty a step's output folder, so that nothing of an earlier run stays in it."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
     folder.mkdir(parents=True)
 
 
@@ -78,7 +83,8 @@ def write_report(
 ) -> None:
     """Write rejects, answers and metrics of a step, and print what became of its items.
 
-    `rejections` replaces the list that follows from the records; `figures` are added to the metrics.
+    `rejections` replaces the list that follows from the records; `figures` are added to the metrics. Raises
+    StageFailed when no item passed.
     """
     if rejections is None:
         rejections = [record.rejection(step) for record in records if record.status == "rejected"]
@@ -95,3 +101,6 @@ def write_report(
         print(f"{step}: rejected {entry.item}: {entry.reason}: {entry.detail[:300]}")
     if len(ordered) > 20:
         print(f"{step}: … and {len(ordered) - 20} more in {layout.rejects(step)}")
+    if not metrics["passed"]:
+        why = f"all {len(records)} items were rejected" if records else "there was no item to work on"
+        raise StageFailed(f"{why}, so nothing is left for later stages; see above, and {layout.rejects(step)}")

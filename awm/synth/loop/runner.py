@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -60,6 +60,12 @@ class ItemRecord(BaseModel):
     entries: tuple[RecordingEntry, ...]
     changed_prompts: int
 
+    @model_validator(mode="after")
+    def _has_its_artifact(self) -> ItemRecord:
+        if (self.status == "passed") != (self.artifact is not None):
+            raise ValueError("an item has an artifact if and only if it passed")
+        return self
+
     def rejection(self, step: str) -> Rejection:
         """The record as one of the step's rejects."""
         attempts = (
@@ -99,7 +105,7 @@ class Runner:
         Raises ProviderError when the provider can't go on, BatchPending when answers are awaited.
         """
         _refuse_duplicates(step, items)
-        version = code_digest(type(step).__module__)
+        version = code_digest(type(step).__module__) + code_digest("awm.synth.loop.repair")
         with _progress() as progress:
             bar = progress.add_task(step.name, total=len(items))
             jobs = [asyncio.create_task(self._one(step, item, version)) for item in items]
@@ -114,7 +120,7 @@ class Runner:
     async def _one(self, step: Step[Any], item: Item, version: str) -> ItemRecord | None:
         key = self._key(step, item, version)
         stored = await asyncio.to_thread(self.store.get, step.name, key, ItemRecord)
-        if stored is not None:
+        if stored is not None and stored.item == item.id:
             return stored
         try:
             result = await run_loop(step, item, self.llm, self.params.repair.max_attempts)
@@ -173,14 +179,26 @@ class Runner:
 
 
 async def _all(jobs: Sequence[asyncio.Task[ItemRecord | None]]) -> list[ItemRecord | None]:
-    """Results of all jobs; the first error cancels the jobs that still wait and is raised once none runs any more."""
+    """Results of all jobs.
+
+    A provider that can't go on, or an interrupt, cancels the jobs that still wait. Any other error lets them finish
+    first, so that their results are stored.
+    """
     try:
-        return await asyncio.gather(*jobs)
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+        if any(job.done() and isinstance(job.exception(), ProviderError) for job in jobs if not job.cancelled()):
+            for job in jobs:
+                job.cancel()
     except BaseException:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         raise
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors:
+        raise next((error for error in errors if isinstance(error, ProviderError)), errors[0])
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _refuse_duplicates(step: Step[Any], items: Sequence[Item]) -> None:
@@ -213,8 +231,3 @@ def _progress() -> Progress:
         disable=not sys.stderr.isatty(),
         transient=True,
     )
-
-
-def inputs_of(*values: Any) -> Any:
-    """Models and plain values as JSON-compatible data, for an item's key."""
-    return [value.model_dump(mode="json") if isinstance(value, BaseModel) else value for value in values]
