@@ -18,7 +18,7 @@ from rich.table import Table
 from awm.config import ConfigError, load_params
 from awm.llm.errors import LLMError
 from awm.llm.recording import Recording, RecordingEntry, write_entries
-from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset
+from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset, ToolSpec
 from awm.store import Layout, StoreError
 
 __all__ = ["app"]
@@ -78,12 +78,10 @@ def list_environments(as_json: AsJson = False) -> None:
     console.print(table)
     if found:
         slug = found[0].slug
-        console.print(
-            f"Where to look: [bold]awm env show {slug}[/], "
-            f"data/tasks/{slug}.json, data/databases/{slug}.db, data/tools/{slug}.py, data/verifiers/{slug}.py; "
-            "figures: [bold]dvc metrics show[/]; what was rejected: data/rejects/",
-            soft_wrap=True,
-        )
+        console.print(f"Look at one:       awm env show {slug}", markup=False)
+        console.print(f"Its files:         data/{{tasks,databases,tools,verifiers}}/{slug}.*", markup=False)
+        console.print("Figures:           dvc metrics show --json, data/metrics/", markup=False)
+        console.print("What was rejected: data/rejects/", markup=False)
 
 
 @env.command("show")
@@ -112,15 +110,19 @@ def show_environment(
         table.add_row(str(task.number), task.kind.value, escape(task.text))
     console.print(table)
     console.print(_tables(layout, slug))
-    table = Table("tool", "", "description")
+    table = Table("tool", "kind", "description")
     for tool in toolset.tools:
         names = ", ".join(
             parameter.name if parameter.required else f"[{parameter.name}]" for parameter in tool.parameters
         )
-        table.add_row(
-            escape(f"{tool.name}({names})"), "reads" if tool.read_only else "writes", escape(tool.description)
-        )
+        table.add_row(escape(f"{tool.name}({names})"), _manner(tool, summary), escape(tool.description))
     console.print(table)
+
+
+def _manner(tool: ToolSpec, summary: EnvironmentSummary) -> str:
+    """Whether a tool reads or writes, and whether it never succeeded while it was tried."""
+    manner = "reads" if tool.read_only else "writes"
+    return f"{manner}, never succeeded" if tool.name in summary.unreached_tools else manner
 
 
 def _tables(layout: Layout, slug: str) -> Table:

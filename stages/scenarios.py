@@ -51,6 +51,10 @@ async def main(params: Params, layout: Layout) -> None:
         "categories": len({scenario.category for scenario in build.scenarios}),
         "concept_clusters": build.clusters,
     }
+    print(
+        f"scenarios: {build.candidates} candidates: {len(build.scenarios)} kept, {len(build.rejections)} rejected, "
+        f"{build.surplus} more than were asked for"
+    )
     write_report(layout, "scenarios", build.records, runner.llm, rejections=build.rejections, figures=figures)
     if not build.scenarios:
         raise StageFailed(f"no scenario was found: {build.shortfall}")

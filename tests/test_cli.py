@@ -36,7 +36,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
         code_lines=80,
         tasks=(1, 2),
         task_kinds={},
-        unreached_tools=(),
+        unreached_tools=("return_loan",),
         clock=CLOCK,
         content_hash="0" * 64,
         tools_sha256="0" * 64,
@@ -58,7 +58,7 @@ def test_list_shows_the_environments_and_where_to_look(layout: Layout) -> None:
 
     assert "1 environments" in output
     assert "lending_library" in output
-    assert "data/tools/lending_library.py" in output
+    assert "data/{tasks,databases,tools,verifiers}/lending_library.*" in output
 
 
 def test_list_as_json_is_data(layout: Layout) -> None:
@@ -72,6 +72,7 @@ def test_show_has_tasks_tables_and_tools_with_their_parameters(layout: Layout) -
 
     assert "Renew my loan of the book 'Emma' by two weeks." in output
     assert "renew_loan(loan_id, [weeks])" in output
+    assert output.count("never succeeded") == 1
     assert "id, user_id, book_id, due_on, status, renewals, created_at" in output
     assert json.loads(awm("env", "show", SLUG, "--json"))["scenario"]["slug"] == SLUG
 

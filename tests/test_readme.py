@@ -45,6 +45,19 @@ def test_what_was_built_is_what_the_filter_kept() -> None:
     assert f"{kept['environments']:.0f} environments" in README
     for figure in ("tasks", "tools"):
         assert f"{kept[figure]:.0f} {figure}" in README
+    number = {10: "Ten"}.get(int(kept["unreached_tools"]), str(kept["unreached_tools"]))
+    assert f"{number} of the {kept['tools']:.0f} tools never succeeded" in " ".join(README.split())
+
+
+def test_the_table_of_environments_is_that_of_the_build() -> None:
+    """Skipped before `make repro`: the summaries are outputs, and not in Git."""
+    paths = sorted((PROJECT / "data/environments").glob("*.json"))
+    if not paths:
+        pytest.skip("data/environments is not built")
+    for path in paths:
+        entry = json.loads(path.read_text())
+        cells = [entry["category"], entry["tables"], entry["rows"], entry["tools"], f"{entry['code_lines']:,}"]
+        assert f"| `{entry['slug']}` | " + " | ".join(map(str, [*cells, len(entry["tasks"])])) + " |" in README
 
 
 def test_excerpts_are_recorded_answers() -> None:

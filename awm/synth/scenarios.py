@@ -306,7 +306,9 @@ def _shortfall(build: ScenarioBuild, config: ScenariosConfig) -> str:
     rounds = sum(record.item.startswith("round-") for record in build.records)
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "no candidate was rejected"
     advice = "raise scenarios.max_rounds or scenarios.max_per_category"
-    if build.recording_ends:
+    if not build.candidates:
+        advice = "no round gave an answer that could be used: see data/rejects/scenarios.json"
+    elif build.recording_ends:
         advice = "no further round is recorded: set llm.provider to 'openai' or 'batch' for more"
     return (
         f"{len(build.scenarios)} of {config.count} scenarios: {rounds} of {config.max_rounds} rounds gave "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -181,20 +182,29 @@ def test_batch_files_stop_the_stage_and_are_picked_up_by_the_next_run(repository
     output = repository.repro("scenarios", status=255)
 
     assert "1 requests wait for answers from a batch" in output
-    (requests,) = [
-        path for path in (repository.root / "batches/scenarios").glob("requests-*.jsonl") if "index" not in path.name
-    ]
-    answered = "\n".join(batch_answer(repository, line) for line in requests.read_text().splitlines())
-    requests.with_name(requests.name.replace("requests", "answers")).write_text(answered + "\n")
+    answer_batches(repository)
     output = repository.repro("scenarios", status=255)
 
     assert "1 requests wait" in output, "the first answer is in, and the classifier's request waits now"
+    answer_batches(repository)
+    repository.repro("scenarios")
+
+    assert len(list((repository.root / "data/scenarios").iterdir())) == 1
     assert len(list((repository.root / "batches/scenarios").glob("requests-*.index.jsonl"))) == 2
+    assert repository.server.requests == [], "nothing was asked over the wire"
+
+
+def answer_batches(repository: Repository) -> None:
+    """Write the answer file of each request file that has none."""
+    for requests in (repository.root / "batches/scenarios").glob("requests-*.jsonl"):
+        answers = requests.with_name(requests.name.replace("requests", "answers"))
+        if "index" not in requests.name and not answers.exists():
+            lines = [batch_answer(repository, line) for line in requests.read_text().splitlines()]
+            answers.write_text("\n".join(lines) + "\n")
 
 
 def batch_answer(repository: Repository, line: str) -> str:
     """A line of a batch's output file for a line of its input file."""
-    import json
 
     request = json.loads(line)
     content = repository.author(request["body"])

@@ -37,10 +37,11 @@ def artifacts(records: Sequence[ItemRecord]) -> dict[str, dict[str, Any]]:
 def step_metrics(records: Sequence[ItemRecord], llm: LLM) -> dict[str, Any]:
     """Figures of a step: success, attempts, tokens, cost in US dollars at the price of `llm.model`, failures by reason.
 
-    First-try success, final success and mean attempts are over all items; attempts that the recordings lack
-    are not counted.
+    First-try success, final success and mean attempts are over all items but those that the recordings hold no answer
+    for, which are counted as `not_recorded`.
     """
-    count = len(records)
+    unanswered = [record for record in records if record.reason == "not_recorded"]
+    count = len(records) - len(unanswered)
     passed = [record for record in records if record.status == "passed"]
     attempts = [attempt for record in records for attempt in record.attempts]
     usage = Usage(
@@ -55,6 +56,7 @@ def step_metrics(records: Sequence[ItemRecord], llm: LLM) -> dict[str, Any]:
         "items": count,
         "passed": len(passed),
         "rejected": count - len(passed),
+        "not_recorded": len(unanswered),
         "first_try_success": _share(sum(len(record.attempts) == 1 for record in passed), count),
         "final_success": _share(len(passed), count),
         "mean_attempts": round(len(attempts) / count, 4) if count else 0.0,

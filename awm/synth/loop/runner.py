@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from awm.config import Params
 from awm.llm.cache import cache_root
@@ -110,7 +110,7 @@ class Runner:
             bar = progress.add_task(step.name, total=len(items))
             jobs = [asyncio.create_task(self._one(step, item, version)) for item in items]
             for job in jobs:
-                job.add_done_callback(lambda _: progress.advance(bar))
+                job.add_done_callback(lambda _: _advance(progress, bar, step.name, len(items)))
             results = await _all(jobs)
         self.llm.finish()
         records = [result for result in results if isinstance(result, ItemRecord)]
@@ -219,6 +219,14 @@ def _stop_if_provider_failed_everywhere(step: Step[Any], records: Sequence[ItemR
     ):
         if records and all(record.reason == reason for record in records):
             raise ProviderError(f"{step.name}: no item could be answered ({records[0].detail}); {advice}")
+
+
+def _advance(progress: Progress, bar: TaskID, step: str, total: int) -> None:
+    """Move the bar; where there is no terminal, print a line for every tenth of the items."""
+    progress.advance(bar)
+    done = int(progress.tasks[bar].completed)
+    if progress.disable and total > 1 and done * 10 // total > (done - 1) * 10 // total:
+        print(f"{step}: {done} of {total} items done", file=sys.stderr, flush=True)
 
 
 def _progress() -> Progress:
