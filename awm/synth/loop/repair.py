@@ -128,7 +128,7 @@ def _answer_problem(error: AnswerError | MalformedAnswer) -> Problem:
         case TruncatedAnswer():
             return Problem("truncated", "The answer was cut off at the output limit. Answer again, more compactly.")
         case EmptyAnswer():
-            return Problem("empty", "The answer was empty.")
+            return Problem("empty", str(error))
         case RefusedAnswer():
             return Problem("refused", f"The answer was refused: {error}")
         case _:
