@@ -298,9 +298,11 @@ def _key(source: str) -> str:
 
 
 def _chosen_mode(mode: str) -> Mode:
-    chosen = os.environ.get(OVERRIDE) or mode
+    override = os.environ.get(OVERRIDE, "").strip()
+    chosen = (override or mode).lower()
     if chosen not in MODES:
-        raise ValueError(f"{chosen!r} is no mode of the sandbox; take one of {', '.join(MODES)}")
+        named = f"{OVERRIDE}={override}" if override else repr(mode)
+        raise SandboxUnavailable(f"{named} is no mode of the sandbox; take one of {', '.join(MODES)}")
     return chosen  # type: ignore[return-value]
 
 

@@ -59,7 +59,7 @@ def read_python(content: str, previous: str | None) -> str:
     source = parse_code(content, "python")
     try:
         ast.parse(source)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CheckFailure([_syntax_problem(error)]) from None
     try:
         return merge_python(previous, source) if previous is not None else source.strip() + "\n"
@@ -67,10 +67,10 @@ def read_python(content: str, previous: str | None) -> str:
         raise MalformedAnswer(str(error)) from None
 
 
-def _syntax_problem(error: SyntaxError | ValueError) -> Problem:
+def _syntax_problem(error: Exception) -> Problem:
     if isinstance(error, SyntaxError):
         return Problem("syntax", f"line {error.lineno}: {error.msg}: {(error.text or '').strip()[:120]}")
-    return Problem("syntax", str(error))
+    return Problem("syntax", str(error) or f"nested too deeply ({type(error).__name__})")
 
 
 def module_problems(error: ModuleError, source: str) -> list[Problem]:
@@ -83,7 +83,7 @@ def _part_of(message: str, source: str) -> str | None:
     found = re.match(r"line (\d+)", message)
     try:
         body = ast.parse(source).body if found else []
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and found:
