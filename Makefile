@@ -30,6 +30,7 @@ help: ## Show the targets
 install: $(installed) ## Make the virtual environment (the other targets do it by themselves)
 
 repro: $(installed) ## Build what changed, then show what was built and where to look
+	@$(in_venv) awm params
 	@$(in_venv) python -m dvc repro
 	@$(in_venv) awm env list
 
@@ -44,8 +45,8 @@ $(installed): requirements.lock pyproject.toml
 	"awm needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is Python %d.%d. Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" % v)'
 	@echo "Installing into $(VENV) (only now and when requirements.lock or pyproject.toml change)"
 	@$(PYTHON) -m venv "$(VENV)"
-	@$(pip) install --requirement requirements.lock
-	@$(pip) install --no-deps --no-build-isolation --editable .
+	@$(pip) install --quiet --progress-bar on --requirement requirements.lock
+	@$(pip) install --quiet --no-deps --no-build-isolation --editable .
 	@touch "$(VENV)/.installed"
 
 # torch is by far the largest package, so its release is chosen by hand; all others follow from pyproject.toml. It pins its own

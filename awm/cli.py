@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from awm.commands import doctor, env
+from awm.commands import doctor, env, importing
 from awm.commands.command import plain_errors
+from awm.config import load_params
 from awm.llm.recording import Recording, RecordingEntry, write_entries
+from awm.serve import commands as serving
 from awm.store import Layout, StoreError
 
 __all__ = ["app"]
@@ -16,6 +18,15 @@ llm = typer.Typer(no_args_is_help=True, help="Keep and replay the answers of LLM
 app.add_typer(env.app, name="env")
 app.add_typer(llm, name="llm")
 app.command("doctor")(doctor.doctor)
+app.command("import")(importing.import_environments)
+app.command("serve")(serving.serve)
+
+
+@app.command("params")
+@plain_errors
+def check_params() -> None:
+    """Check params.yaml: an unknown or ill-typed key is one line and exit status 1."""
+    load_params()
 
 
 @llm.command("record")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 __all__ = [
     "ConfigError",
@@ -61,7 +61,8 @@ class Section(BaseModel):
     def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
         """YAML's `yes` is a boolean; pydantic would take it as the number 1."""
         wanted = cls.model_fields[info.field_name].annotation
-        if isinstance(value, bool) and wanted in (int, float):
+        kinds = {get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in (wanted, *get_args(wanted))}
+        if isinstance(value, bool) and kinds & {int, float}:
             raise ValueError("a number is needed, not a yes/no value")
         return value
 
@@ -78,15 +79,15 @@ class LLMConfig(Section):
     """Who answers the pipeline's requests, and how they are sent."""
 
     provider: Literal["recorded", "openai", "batch"]
-    model: str = Field(min_length=1)
-    base_url: str | None = None
-    api_key_env: str = "OPENAI_API_KEY"
+    model: str = Field(pattern=r"^\S(.*\S)?$")
+    base_url: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     temperature: Real | None = Field(default=None, ge=0, le=2)
     max_output_tokens: int = Field(gt=0)
     structured_output: Literal["json_schema", "json_object", "off"]
-    concurrency: int = Field(gt=0)
-    timeout_s: Real = Field(gt=0)
-    retries: int = Field(ge=0)
+    concurrency: int = Field(gt=0, le=1000)
+    timeout_s: Real = Field(gt=0, le=86_400)
+    retries: int = Field(ge=0, le=100)
     recordings: str = "data/recordings"
     batch_dir: str = "batches"
     prices: dict[str, Price] = Field(default_factory=dict)
@@ -102,9 +103,9 @@ class SandboxConfig(Section):
     """Limits for generated code while it is checked."""
 
     mode: Literal["auto", "strict", "nofs", "off"]
-    call_timeout_s: Real = Field(gt=0)
-    verify_timeout_s: Real = Field(gt=0)
-    memory_mb: int = Field(ge=64)
+    call_timeout_s: Real = Field(gt=0, le=600)
+    verify_timeout_s: Real = Field(gt=0, le=600)
+    memory_mb: int = Field(ge=64, le=65_536)
 
 
 class EmbeddingConfig(Section):
@@ -138,12 +139,25 @@ class TasksConfig(Section):
     min_refusals: int = Field(ge=0)
     duplicate_threshold: Real = Field(gt=0, le=1)
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        total = self.min_multi_step + self.min_reads + self.min_writes + self.min_refusals
+        if total > self.per_scenario:
+            raise ValueError(f"the minima of the kinds add up to {total}, more than per_scenario = {self.per_scenario}")
+        return self
+
 
 class SchemasConfig(Section):
     """Size of a schema."""
 
     min_tables: int = Field(ge=1)
     max_tables: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.min_tables > self.max_tables:
+            raise ValueError(f"min_tables = {self.min_tables} is more than max_tables = {self.max_tables}")
+        return self
 
 
 class DatabasesConfig(Section):
@@ -155,12 +169,14 @@ class DatabasesConfig(Section):
     @field_validator("clock", mode="before")
     @classmethod
     def _clock(cls, value: Any) -> str:
-        text = value.strftime("%Y-%m-%d %H:%M:%S") if isinstance(value, datetime) else str(value)
+        text = str(value)
         try:
-            datetime.strptime(text, "%Y-%m-%d %H:%M:%S")
+            moment = value if isinstance(value, datetime) else datetime.strptime(text, "%Y-%m-%d %H:%M:%S")
         except ValueError:
             raise ValueError(f"{text!r} is not a time; write it as 'YYYY-MM-DD HH:MM:SS'") from None
-        return text
+        if moment.tzinfo is not None:
+            raise ValueError("an environment's time has no zone; write it as 'YYYY-MM-DD HH:MM:SS'")
+        return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
 class ToolsetsConfig(Section):
@@ -169,11 +185,18 @@ class ToolsetsConfig(Section):
     min_tools: int = Field(ge=1)
     max_tools: int = Field(ge=1)
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.min_tools > self.max_tools:
+            raise ValueError(f"min_tools = {self.min_tools} is more than max_tools = {self.max_tools}")
+        return self
+
 
 class ToolsConfig(Section):
     """How hard a tool module is tried."""
 
     valid_calls: int = Field(ge=1, description="Calls with arguments from real rows, per tool, until one succeeds")
+    max_unreached: Real = Field(ge=0, le=1, description="Share of a module's tools that may never have succeeded")
     seed: int
 
 
@@ -204,6 +227,13 @@ class Params(Section):
     verifiers: VerifiersConfig
     filter: FilterConfig
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.filter.min_tasks > self.tasks.per_scenario:
+            wanted, made = self.filter.min_tasks, self.tasks.per_scenario
+            raise ValueError(f"filter.min_tasks = {wanted} is more than tasks.per_scenario = {made}")
+        return self
+
 
 class _UniqueKeyLoader(yaml.SafeLoader):
     """SafeLoader that refuses a key given twice, which YAML would silently settle by taking the last."""
@@ -228,8 +258,10 @@ def load_params(path: str | os.PathLike[str] = "params.yaml") -> Params:
         content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     except FileNotFoundError:
         raise ConfigError(f"{path}: not found; run from the project's top folder") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {' '.join(str(error).split())[:300]}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected sections such as 'llm:', found {type(content).__name__}")
     try:
@@ -250,6 +282,7 @@ def _one_line(error: ValidationError) -> str:
                 text = f"key '{key}' is missing"
             case _:
                 message = problem["msg"].removeprefix("Value error, ")
-                text = f"'{key}' = {problem['input']!r}: {message[:1].lower()}{message[1:]}"
+                given = "" if isinstance(problem["input"], dict) else f" = {repr(problem['input'])[:80]}"
+                text = f"'{key}'{given}: {message[:1].lower()}{message[1:]}" if key else message
         texts.append(text)
     return "; ".join(texts)

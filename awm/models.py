@@ -1,7 +1,6 @@
 """The artifacts of the pipeline as pydantic models, and nothing else.
 
-Every model is frozen and refuses unknown keys: what is stored is what is described here. Words follow the field's use:
-see the README's glossary.
+Every model is frozen and refuses unknown keys: what is stored is what is described here.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ __all__ = [
     "DatabaseSummary",
     "EnvironmentKind",
     "EnvironmentSummary",
+    "ModuleSummary",
     "Outcome",
     "Parameter",
     "Rejection",
@@ -107,6 +107,13 @@ class Toolset(Artifact):
     tools: tuple[ToolSpec, ...]
 
 
+class ModuleSummary(Artifact):
+    """What trying a tool module showed; the module itself is in `<slug>.py`."""
+
+    slug: str
+    unreached: tuple[str, ...] = Field(description="Tools that never succeeded: no state that they accept was reached")
+
+
 class DatabaseSummary(Artifact):
     """Figures of an initial state; the rows themselves are in `<slug>.sql` and `<slug>.db`."""
 
@@ -140,6 +147,7 @@ class EnvironmentSummary(Artifact):
     code_lines: int
     tasks: tuple[int, ...] = Field(description="Numbers of the tasks that have a verifier")
     task_kinds: dict[TaskKind, int]
+    unreached_tools: tuple[str, ...] = Field(description="Tools that no call succeeded for while they were tried")
     clock: str
     content_hash: str
     tools_sha256: str

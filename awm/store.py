@@ -81,8 +81,8 @@ class Layout:
         return self.data / "llm" / step
 
     def rejects(self, step: str) -> Path:
-        """JSON Lines file of a step's rejections."""
-        return self.data / "rejects" / f"{step}.jsonl"
+        """JSON file of a step's rejections: a list, also when it is empty."""
+        return self.data / "rejects" / f"{step}.json"
 
     def metrics(self, step: str) -> Path:
         """JSON file of a step's metrics."""
@@ -125,9 +125,9 @@ class Layout:
         """Write a model as readable JSON."""
         write_atomic(self.file(step, slug, ".json"), pretty_json(value.model_dump(mode="json")))
 
-    def write_lines(self, path: Path, values: Iterable[BaseModel]) -> None:
-        """Write models as JSON Lines; an empty file when there are none."""
-        write_atomic(path, "".join(canonical_json(value.model_dump(mode="json")) + "\n" for value in values))
+    def write_rejects(self, step: str, values: Iterable[BaseModel]) -> None:
+        """Write a step's rejections."""
+        write_atomic(self.rejects(step), pretty_json([value.model_dump(mode="json") for value in values]))
 
 
 def parse_stored(path: Path, text: str, model: type[M], step: str) -> M:
@@ -156,7 +156,7 @@ class ItemStore:
         """The stored result, or None."""
         try:
             return model.model_validate_json(self._path(step, key).read_bytes())
-        except (FileNotFoundError, ValidationError):
+        except (FileNotFoundError, IsADirectoryError, ValidationError):
             return None
 
     def put(self, step: str, key: str, value: BaseModel) -> None:

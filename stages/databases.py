@@ -9,7 +9,8 @@ from __future__ import annotations
 from awm.config import Params
 from awm.models import Scenario, TaskSet
 from awm.store import Layout, write_atomic
-from awm.synth.databases import DatabasesStep, database_items, initial_state, summarise
+from awm.synth.databases import DatabasesStep, initial_state, summarise
+from awm.synth.design import design_items
 from awm.synth.loop.report import artifacts, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
@@ -22,7 +23,9 @@ async def main(params: Params, layout: Layout) -> None:
     clock = params.databases.clock
     tasks = {entry.slug: entry for entry in layout.read_models("tasks", TaskSet)}
     schemas = {slug: layout.read_text("schemas", slug, ".sql") for slug in layout.slugs("schemas", ".sql")}
-    items = database_items(layout.read_models("scenarios", Scenario), tasks, schemas, step)
+    items = design_items(
+        layout.read_models("scenarios", Scenario), tasks, schemas, params.databases, params.databases.clock
+    )
     async with Runner.create(params, step.name) as runner:
         records = await runner.run(step, items)
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 from awm.config import Params
 from awm.store import Layout, StoreError
-from awm.synth.loop.report import clear, write_report
+from awm.synth.loop.report import StageFailed, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
 from awm.synth.scenarios import build_scenarios
@@ -25,6 +25,8 @@ def read_seeds(layout: Layout) -> list[str]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         raise StoreError(f"{path}: not found; it holds one application name a line") from None
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     seeds = [line for line in lines if line and not line.startswith("#")]
     if not seeds:
         raise StoreError(f"{path}: holds no names; write one application name a line")
@@ -46,10 +48,16 @@ async def main(params: Params, layout: Layout) -> None:
         "candidates": build.candidates,
         "surplus": build.surplus,
         "candidates_rejected_by_reason": dict(sorted(Counter(entry.reason for entry in build.rejections).items())),
-        "categories": dict(sorted(Counter(scenario.category for scenario in build.scenarios).items())),
+        "categories": len({scenario.category for scenario in build.scenarios}),
         "concept_clusters": build.clusters,
     }
+    print(
+        f"scenarios: {build.candidates} candidates: {len(build.scenarios)} kept, {len(build.rejections)} rejected, "
+        f"{build.surplus} more than were asked for"
+    )
     write_report(layout, "scenarios", build.records, runner.llm, rejections=build.rejections, figures=figures)
+    if not build.scenarios:
+        raise StageFailed(f"no scenario was found: {build.shortfall}")
     if build.shortfall:
         print(f"scenarios: {build.shortfall}")
 

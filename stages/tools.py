@@ -1,19 +1,21 @@
 """Stage `tools`: the Python module behind each toolset, loaded and tried in the sandbox.
 
-Reads data/scenarios, data/schemas, data/databases and data/toolsets; writes data/tools/<slug>.py. Run by `dvc
+Reads data/scenarios, data/schemas, data/databases and data/toolsets; writes data/tools/<slug>.py and
+<slug>.json (tools that never succeeded). Run by `dvc
 repro tools`.
 """
 
 from __future__ import annotations
 
 from awm.config import Params
-from awm.models import DatabaseSummary, Scenario, Toolset
+from awm.models import DatabaseSummary, ModuleSummary, Scenario, Toolset
 from awm.store import Layout, write_atomic
 from awm.synth.checking import make_sandbox
+from awm.synth.databases import read_snapshot
 from awm.synth.loop.report import artifacts, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
-from awm.synth.tools import Code, ToolsStep, ToolsSubject, tools_items
+from awm.synth.tools import Module, ToolsStep, ToolsSubject, tools_items
 
 
 def subjects(layout: Layout) -> list[ToolsSubject]:
@@ -28,7 +30,7 @@ def subjects(layout: Layout) -> list[ToolsSubject]:
                     scenario=scenario,
                     schema=layout.read_text("schemas", scenario.slug, ".sql"),
                     toolset=layout.read_model("toolsets", scenario.slug, Toolset),
-                    snapshot=layout.read_bytes("databases", scenario.slug, ".db"),
+                    snapshot=read_snapshot(layout, summary),
                     clock=summary.clock,
                     content_hash=summary.content_hash,
                 )
@@ -41,14 +43,18 @@ async def main(params: Params, layout: Layout) -> None:
     with make_sandbox(params.sandbox) as sandbox:
         step = ToolsStep(params.tools, sandbox)
         async with Runner.create(params, step.name) as runner:
-            records = await runner.run(step, tools_items(subjects(layout), params.tools))
+            records = await runner.run(step, tools_items(subjects(layout), params.tools, params.sandbox))
 
     clear(layout.step("tools"))
-    sources = {slug: Code.model_validate(artifact).source for slug, artifact in artifacts(records).items()}
-    for slug, source in sources.items():
-        write_atomic(layout.file("tools", slug, ".py"), source)
-    lines = sum(len(source.splitlines()) for source in sources.values())
-    write_report(layout, step.name, records, runner.llm, figures={"code_lines": lines})
+    modules = {slug: Module.model_validate(artifact) for slug, artifact in artifacts(records).items()}
+    for slug, module in modules.items():
+        write_atomic(layout.file("tools", slug, ".py"), module.source)
+        layout.write_model("tools", slug, ModuleSummary(slug=slug, unreached=module.unreached))
+    figures = {
+        "code_lines": sum(len(module.source.splitlines()) for module in modules.values()),
+        "unreached_tools": sum(len(module.unreached) for module in modules.values()),
+    }
+    write_report(layout, step.name, records, runner.llm, figures=figures)
 
 
 if __name__ == "__main__":

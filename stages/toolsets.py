@@ -8,10 +8,11 @@ from __future__ import annotations
 from awm.config import Params
 from awm.models import Scenario, TaskSet, Toolset
 from awm.store import Layout
+from awm.synth.design import design_items
 from awm.synth.loop.report import artifacts, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
-from awm.synth.toolsets import ToolsetsStep, toolset_items
+from awm.synth.toolsets import ToolsetsStep
 
 
 async def main(params: Params, layout: Layout) -> None:
@@ -19,7 +20,9 @@ async def main(params: Params, layout: Layout) -> None:
     step = ToolsetsStep(params.toolsets, params.databases.clock)
     tasks = {entry.slug: entry for entry in layout.read_models("tasks", TaskSet)}
     schemas = {slug: layout.read_text("schemas", slug, ".sql") for slug in layout.slugs("schemas", ".sql")}
-    items = toolset_items(layout.read_models("scenarios", Scenario), tasks, schemas, step)
+    items = design_items(
+        layout.read_models("scenarios", Scenario), tasks, schemas, params.toolsets, params.databases.clock
+    )
     async with Runner.create(params, step.name) as runner:
         records = await runner.run(step, items)
 

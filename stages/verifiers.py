@@ -8,10 +8,11 @@ get verifiers); writes data/verifiers/<slug>.py, one cell (`# %% 03`) per task. 
 from __future__ import annotations
 
 from awm.config import Params
+from awm.env.cells import join_cells
 from awm.models import DatabaseSummary, Scenario, TaskSet, Toolset
 from awm.store import Layout, write_atomic
-from awm.synth.blocks import join_cells
 from awm.synth.checking import make_sandbox
+from awm.synth.databases import read_snapshot
 from awm.synth.loop.report import artifacts, clear, write_report
 from awm.synth.loop.runner import Runner
 from awm.synth.loop.stage import run_stage
@@ -29,7 +30,7 @@ def subjects(layout: Layout) -> list[VerifierSubject]:
         summary = layout.read_model("databases", scenario.slug, DatabaseSummary)
         schema = layout.read_text("schemas", scenario.slug, ".sql")
         toolset = layout.read_model("toolsets", scenario.slug, Toolset)
-        snapshot = layout.read_bytes("databases", scenario.slug, ".db")
+        snapshot = read_snapshot(layout, summary)
         found += [
             VerifierSubject(scenario, schema, toolset, snapshot, summary.clock, summary.content_hash, task)
             for task in layout.read_model("tasks", scenario.slug, TaskSet).tasks
@@ -42,7 +43,7 @@ async def main(params: Params, layout: Layout) -> None:
     with make_sandbox(params.sandbox) as sandbox:
         step = VerifiersStep(params.verifiers, sandbox)
         async with Runner.create(params, step.name) as runner:
-            records = await runner.run(step, verifier_items(subjects(layout), params.verifiers))
+            records = await runner.run(step, verifier_items(subjects(layout), params.verifiers, params.sandbox))
 
     clear(layout.step("verifiers"))
     cells: dict[str, dict[str, str]] = {}

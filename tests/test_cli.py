@@ -36,6 +36,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
         code_lines=80,
         tasks=(1, 2),
         task_kinds={},
+        unreached_tools=("return_loan",),
         clock=CLOCK,
         content_hash="0" * 64,
         tools_sha256="0" * 64,
@@ -57,7 +58,7 @@ def test_list_shows_the_environments_and_where_to_look(layout: Layout) -> None:
 
     assert "1 environments" in output
     assert "lending_library" in output
-    assert "data/tools/lending_library.py" in output
+    assert "data/{tasks,databases,tools,verifiers}/lending_library.*" in output
 
 
 def test_list_as_json_is_data(layout: Layout) -> None:
@@ -71,6 +72,7 @@ def test_show_has_tasks_tables_and_tools_with_their_parameters(layout: Layout) -
 
     assert "Renew my loan of the book 'Emma' by two weeks." in output
     assert "renew_loan(loan_id, [weeks])" in output
+    assert output.count("never succeeded") == 1
     assert "id, user_id, book_id, due_on, status, renewals, created_at" in output
     assert json.loads(awm("env", "show", SLUG, "--json"))["scenario"]["slug"] == SLUG
 
@@ -88,6 +90,33 @@ def test_a_users_mistake_is_one_line(layout: Layout, arguments: tuple[str, ...],
 
     assert said in output
     assert len(output.splitlines()) == 1
+
+
+def test_params_are_checked_whole_also_keys_that_no_stage_names(layout: Layout) -> None:
+    text = (Path(__file__).parents[1] / "params.yaml").read_text()
+    Path("params.yaml").write_text(text)
+    assert awm("params") == ""
+    Path("params.yaml").write_text(text + "executor: ray\n")
+
+    assert "params.yaml: unknown key 'executor'" in awm("params", status=1)
+
+
+def test_brackets_in_an_llms_text_are_text(layout: Layout) -> None:
+    named = SCENARIO.model_copy(update={"name": "A [/x] [bold]Library"})
+    layout.write_model("scenarios", SLUG, named)
+    odd = TASKS.tasks[0].model_copy(update={"text": "Find [/b] the [red]book."})
+    layout.write_model("tasks", SLUG, TASKS.model_copy(update={"tasks": (odd,)}))
+
+    output = awm("env", "show", SLUG)
+
+    assert "A [/x] [bold]Library" in output
+    assert "Find [/b] the [red]book." in output
+
+
+def test_a_damaged_database_is_one_line(layout: Layout) -> None:
+    write_atomic(layout.file("databases", SLUG, ".db"), b"not a database at all" * 100)
+
+    assert "file is not a database" in awm("env", "show", SLUG, status=1)
 
 
 def test_list_outside_of_a_built_project_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,19 @@ def test_the_projects_own_parameters_are_valid() -> None:
         ({"repair": None}, "key 'repair' is missing"),
         ({"repair.max_attempts": float("nan")}, "'repair.max_attempts'"),
         ({"llm": "recorded"}, "'llm' = 'recorded'"),
+        ({"llm.base_url": ""}, "'llm.base_url' = ''"),
+        ({"llm.base_url": "localhost:8000"}, "'llm.base_url' = 'localhost:8000'"),
+        ({"llm.model": " "}, "'llm.model' = ' '"),
+        ({"llm.api_key_env": "KEY=sk"}, "'llm.api_key_env'"),
+        ({"llm.temperature": True}, "'llm.temperature' = True"),
+        ({"llm.concurrency": 10**20}, "'llm.concurrency'"),
+        ({"llm.timeout_s": 1e300}, "'llm.timeout_s'"),
+        ({"sandbox.memory_mb": 10**14}, "'sandbox.memory_mb'"),
+        ({"databases.clock": "2026-03-02 09:00:00+02:00"}, "'databases.clock'"),
+        ({"schemas.min_tables": 99}, "'schemas': min_tables = 99 is more than max_tables = 30"),
+        ({"toolsets.min_tools": 99}, "'toolsets': min_tools = 99 is more than max_tools = 60"),
+        ({"tasks.min_reads": 9}, "'tasks': the minima of the kinds add up to 15, more than per_scenario = 10"),
+        ({"filter.min_tasks": 11}, "filter.min_tasks = 11 is more than tasks.per_scenario = 10"),
     ],
 )
 def test_a_bad_key_is_one_line_that_names_it(tmp_path: Path, change: dict[str, Any], said: str) -> None:
@@ -72,6 +85,10 @@ def test_a_bad_key_is_one_line_that_names_it(tmp_path: Path, change: dict[str, A
         ("llm: [", "not readable as YAML"),
         ("", "expected sections"),
         ("- a\n- b\n", "expected sections"),
+        ("? [a]\n: 1\n", "not readable as YAML"),
+        ("a: 2026-99-99\n", "not readable as YAML"),
+        ("[" * 3000, "not readable as YAML"),
+        ("a: " + "9" * 5000 + "\n", "not readable as YAML"),
         ("repair: {max_attempts: 1}\nrepair: {max_attempts: 2}\n", "'repair' is given twice"),
     ],
 )
@@ -101,3 +118,16 @@ def test_a_clock_without_quotes_is_the_same_time(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("clock: '2026-03-02 09:00:00'", "clock: 2026-03-02 09:00:00"))
 
     assert load_params(path).databases.clock == "2026-03-02 09:00:00"
+
+
+def test_a_clock_without_leading_zeros_is_stored_in_full(tmp_path: Path) -> None:
+    path = written(tmp_path, {"databases.clock": "2026-3-2 9:0:0"})
+
+    assert load_params(path).databases.clock == "2026-03-02 09:00:00"
+
+
+def test_a_folder_in_the_files_place_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").mkdir()
+
+    with pytest.raises(ConfigError, match="can't be read"):
+        load_params(tmp_path / "params.yaml")

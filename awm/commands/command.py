@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -33,9 +34,11 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (ConfigError, StoreError, LLMError, UsageError) as error:
+        except (ConfigError, StoreError, LLMError, UsageError, sqlite3.Error) as error:
             print(f"awm: {one_line(error)}", file=sys.stderr)
-            raise typer.Exit(1) from None
+        except OSError as error:
+            print(f"awm: {one_line(error.filename)}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(1)
 
     return wrapped
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from awm.commands import display
 from awm.commands.command import AsJson, UsageError, one_line, plain_errors, print_json
-from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset
+from awm.models import EnvironmentSummary, Scenario, TaskSet, Toolset, ToolSpec
 from awm.store import Layout, StoreError
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def list_environments(as_json: AsJson = False) -> None:
     if as_json:
         print_json([summary.model_dump(mode="json") for summary in found])
         return
-    table = Table("environment", "category", title=f"{len(found)} environments")
+    table = Table(title=f"{len(found)} environments")
+    table.add_column("environment", overflow="fold")
+    table.add_column("category")
     for heading in ("tables", "rows", "tools", "lines", "tasks"):
         table.add_column(heading, justify="right")
     for entry in found:
@@ -47,14 +49,14 @@ def list_environments(as_json: AsJson = False) -> None:
     console.print(table)
     if found:
         slug = found[0].slug
-        console.print(
-            Text.assemble("Where to look: ", (f"awm env show {slug}", "bold"), ", "),
-            f"data/tasks/{slug}.json, data/databases/{slug}.db, data/tools/{slug}.py, data/verifiers/{slug}.py; ",
-            Text.assemble("to try it: ", (f"awm env play {slug}", "bold"), "; "),
-            Text.assemble("figures: ", ("dvc metrics show", "bold"), "; what was rejected: data/rejects/"),
-            soft_wrap=True,
-            sep="",
-        )
+        for what, where in (
+            ("Look at one:", f"awm env show {slug}"),
+            ("Try it:", f"awm env play {slug}"),
+            ("Its files:", f"data/{{tasks,databases,tools,verifiers}}/{slug}.*"),
+            ("Figures:", "dvc metrics show --json, data/metrics/"),
+            ("What was rejected:", "data/rejects/"),
+        ):
+            console.print(Text(f"{what:<19}{where}"))
 
 
 @app.command("show")
@@ -82,8 +84,14 @@ def show_environment(slug: Slug, as_json: AsJson = False) -> None:
     rows = []
     for tool in toolset.tools:
         names = [known.name if known.required else f"[{known.name}]" for known in tool.parameters]
-        rows.append((f"{tool.name}({', '.join(names)})", "reads" if tool.read_only else "writes", tool.description))
-    console.print(display.text_table("tool", "", "description", rows=rows))
+        rows.append((f"{tool.name}({', '.join(names)})", _manner(tool, summary), tool.description))
+    console.print(display.text_table("tool", "kind", "description", rows=rows))
+
+
+def _manner(tool: ToolSpec, summary: EnvironmentSummary) -> str:
+    """Whether a tool reads or writes, and whether it never succeeded while it was tried."""
+    manner = "reads" if tool.read_only else "writes"
+    return f"{manner}, never succeeded" if tool.name in summary.unreached_tools else manner
 
 
 def _tables(layout: Layout, slug: str) -> Table:

@@ -10,18 +10,49 @@ import re
 import sqlite3
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from awm.env.sql import quote_identifier
 
-__all__ = ["Table", "dangling_rows", "hash_content", "integrity_problems", "query", "table_counts", "tables"]
+__all__ = [
+    "DamagedDatabase",
+    "Table",
+    "dangling_rows",
+    "dormant_problems",
+    "hash_content",
+    "integrity_problems",
+    "naming_damage",
+    "query",
+    "table_counts",
+    "tables",
+]
 
 _MAX_PROBLEMS = 100
 _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 # A full-text table with this option holds an index of rows that are elsewhere, or nowhere.
 _EXTERNAL_CONTENT = re.compile(r"\bUSING\s+fts[345]\b.*\bcontent\s*=", re.IGNORECASE | re.DOTALL)
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class DamagedDatabase(ValueError):
+    """Bytes that are no SQLite database, or one that can't be read; the message says what SQLite found."""
+
+
+@contextmanager
+def naming_damage() -> Iterator[None]:
+    """Turn what reading a damaged database raises into DamagedDatabase; errors of another kind pass."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGE:
+            raise
+        raise DamagedDatabase(f"the database is damaged ({error}): build it again") from error
+    except UnicodeDecodeError as error:
+        raise DamagedDatabase(f"the database is damaged (text that is not UTF-8: {error}): build it again") from error
 
 
 @dataclass(frozen=True)
@@ -60,18 +91,20 @@ def tables(connection: sqlite3.Connection) -> list[Table]:
     return [_table(connection, name, kind == "virtual", bool(without_rowid)) for name, kind, without_rowid in found]
 
 
+@naming_damage()
 def table_counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the number of rows of each table, by name."""
+    """Return the number of rows of each table, by name; raise DamagedDatabase if they can't be read."""
     counts = {}
     for table in tables(connection):
         [(counts[table.name],)] = query(connection, f"SELECT count(*) FROM {quote_identifier(table.name)}")
     return counts
 
 
+@naming_damage()
 def integrity_problems(connection: sqlite3.Connection) -> list[str]:
     """Return what is wrong with a database: rows that point nowhere, and all that SQLite's integrity check finds.
 
-    At most 100 of each; an empty list means it is sound.
+    At most 100 of each; an empty list means it is sound. Raises DamagedDatabase if it can't even be read.
     """
     dangling = (problem for table in tables(connection) for problem in dangling_rows(connection, table.name))
     found = list(islice(dangling, _MAX_PROBLEMS))
@@ -105,6 +138,41 @@ def dangling_rows(connection: sqlite3.Connection, table: str) -> Iterator[str]:
         yield f"{table}, row {rowid}: {pairs} has no match in {place}"
 
 
+def dormant_problems(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Find what would fail only when used: the name of the table, view or trigger, and what is wrong with it."""
+    names = {table.name for table in tables(connection)}
+    known = {name.lower() for name in names}
+    for name in sorted(names):
+        for _, _, parent, *_ in query(connection, f"PRAGMA foreign_key_list({quote_identifier(name)})"):
+            if parent.lower() not in known:
+                yield name, f"no such table: {parent}, which {name} refers to"
+    for kind, name, target in query(connection, "SELECT type, name, tbl_name FROM sqlite_schema ORDER BY type, name"):
+        if kind not in ("view", "trigger"):
+            continue
+        for statement in _trial_statements(connection, kind, target):
+            try:
+                query(connection, statement)
+            except sqlite3.OperationalError as error:
+                if kind == "trigger" and str(error).startswith("cannot modify"):
+                    continue  # a view without a trigger for this event
+                yield name, f"{kind} {name} can never run: {error}"
+                break
+
+
+def _trial_statements(connection: sqlite3.Connection, kind: str, target: str) -> list[str]:
+    """Return statements that compile a view, or all triggers of a table, and change nothing."""
+    quoted = quote_identifier(target)
+    if kind == "view":
+        return [f"EXPLAIN SELECT * FROM {quoted}"]
+    columns = [quote_identifier(row[1]) for row in query(connection, f"PRAGMA table_xinfo({quoted})") if row[6] == 0]
+    assignments = ", ".join(f"{column} = {column}" for column in columns)
+    return [
+        f"EXPLAIN INSERT INTO {quoted} DEFAULT VALUES",
+        f"EXPLAIN UPDATE {quoted} SET {assignments}",
+        f"EXPLAIN DELETE FROM {quoted}",
+    ]
+
+
 def query(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return all rows of a query as plain tuples, whatever the connection's row factory."""
     cursor = connection.cursor()
@@ -112,6 +180,7 @@ def query(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...] = ()
     return cursor.execute(sql, values).fetchall()
 
 
+@naming_damage()
 def hash_content(connection: sqlite3.Connection) -> str:
     """Return the hash that `awm.env.database.content_hash` documents."""
     digest = hashlib.sha256(b"awm-content-1\n")

@@ -7,19 +7,32 @@ file or another episode. Needs SQLite 3.37 or later.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from mmap import mmap
 from time import monotonic
 
 from awm.env.authorizer import authorize_build, authorize_reads, authorize_writes
 from awm.env.clock import FrozenClock, install
-from awm.env.content import Table, dangling_rows, hash_content, integrity_problems, query, table_counts, tables
-from awm.env.sql import Statement, conflict_clauses, quote_identifier, statement_kind, statement_table
+from awm.env.content import (
+    DamagedDatabase,
+    Table,
+    dangling_rows,
+    dormant_problems,
+    hash_content,
+    integrity_problems,
+    naming_damage,
+    query,
+    table_counts,
+    tables,
+)
+from awm.env.sql import SCHEMA_KINDS, Statement, build_refusal, quote_identifier, statement_kind, statement_table
 
 __all__ = [
     "BuildResult",
+    "DamagedDatabase",
     "StatementError",
     "Table",
     "build",
@@ -35,10 +48,15 @@ __all__ = [
 MAX_PROBLEMS = 20
 PAGE_SIZE = 4096
 BUILD_MAX_MB = 64
-# Enough for millions of rows; an endless recursive query ends after seconds, and at the same step on every machine.
-STATEMENT_MAX_STEPS = 50_000_000
+BUILD_MAX_STATEMENTS = 2_000
+BUILD_MAX_CHARACTERS = 4_000_000
+# For all statements together. A database of 30 tables and 600 rows takes a hundredth of it; an endless recursive query
+# ends within seconds, and at the same step on every machine.
+BUILD_MAX_STEPS = 3_000_000
 
-_STEPS_PER_CHECK = 1_000_000
+_STEPS_PER_CHECK = 1_000
+_BUILD_MAX_VALUE_BYTES = 1 << 20
+_BUILD_MAX_PATTERN_BYTES = 1_000
 _STEPS_PER_DEADLINE_CHECK = 20_000
 _MAX_VALUE_BYTES = 16 << 20
 _MAX_SQL_BYTES = 1 << 20
@@ -47,8 +65,7 @@ _HEADER = b"SQLite format 3\0"
 # Journal versions, change counter, schema cookie, version-valid-for, library version: they count writes, not content.
 _HEADER_FIELDS = {18: b"\1\1", 24: b"\0\0\0\1", 40: b"\0\0\0\1", 92: b"\0\0\0\1", 96: (3_040_000).to_bytes(4, "big")}
 
-_SCHEMA_KINDS = frozenset({"CREATE TABLE", "CREATE INDEX", "CREATE VIEW", "CREATE TRIGGER", "CREATE VIRTUAL TABLE"})
-_INSERT_KINDS = frozenset({"INSERT", "INSERT OR ABORT"})
+_FULL = "database or disk is full"
 _ONCE = ("foreign key mismatch", "no such table: ")  # faults of the schema, which each INSERT would show again
 
 
@@ -85,7 +102,8 @@ def build(statements: Iterable[Statement], clock: FrozenClock) -> bytes:
 
     Only CREATE TABLE, INDEX, VIEW, TRIGGER and VIRTUAL TABLE and plain INSERT are allowed. Raises StatementError for
     the first statement that is not, or that fails, and for what no single statement shows: dangling references, views
-    and triggers that could never run.
+    and triggers that could never run. Also for a build that is too large: more than 2,000 statements, 4 million
+    characters of SQL, 64 MiB of rows, or 3 million steps of SQLite's.
     """
     result = _Build(statements, clock, max_problems=1).run()
     if result.snapshot is None:
@@ -116,9 +134,13 @@ class _Build:
     makers: dict[str, int] = field(default_factory=dict)  # which statement made a table, view, index or trigger
     missing: set[str] = field(default_factory=set)  # tables that could not be made
     steps: int = 0
+    last_object: int = 0  # rowid in the schema's table of what was made last
 
     def run(self) -> BuildResult:
-        self.statements = list(self.statements)
+        self.statements = list(islice(self.statements, BUILD_MAX_STATEMENTS + 1))
+        excess = _excess(self.statements)
+        if excess is not None:
+            return BuildResult(None, [excess])
         self.clock.restart()
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as self.connection:
             self._prepare()
@@ -137,7 +159,8 @@ class _Build:
         self.connection.execute("PRAGMA temp_store=MEMORY")
         self.connection.execute("PRAGMA foreign_keys=ON")
         self.connection.execute(f"PRAGMA max_page_count={(BUILD_MAX_MB << 20) // PAGE_SIZE}")
-        self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _BUILD_MAX_VALUE_BYTES)
+        self.connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _BUILD_MAX_PATTERN_BYTES)
         self.connection.set_progress_handler(self._count_steps, _STEPS_PER_CHECK)
         self.connection.set_authorizer(authorize_build)
         install(self.connection, self.clock)
@@ -145,35 +168,38 @@ class _Build:
 
     def _count_steps(self) -> bool:
         self.steps += _STEPS_PER_CHECK
-        return self.steps > STATEMENT_MAX_STEPS
+        return self.steps > BUILD_MAX_STEPS
 
     def _execute(self, index: int, statement: Statement) -> None:
         kind = statement_kind(statement.text)
-        refusal = _refusal(kind, statement.text)
+        refusal = build_refusal(kind, statement.text)
         if refusal:
             self._report(index, statement, refusal)
             return
-        self.steps = 0
         try:
             self.connection.execute(statement.text).fetchall()
+            if kind in SCHEMA_KINDS:
+                self._note_object(index, statement)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             self._report_failure(index, statement, kind, error)
-            return
-        if kind in _SCHEMA_KINDS:
-            self._note_object(index, statement)
 
     def _note_object(self, index: int, statement: Statement) -> None:
-        names = query(self.connection, "SELECT name FROM sqlite_schema")
-        made = [name for (name,) in names if name not in self.makers]
+        made = query(self.connection, "SELECT rowid, name FROM sqlite_schema WHERE rowid > ?", (self.last_object,))
         if not made:
             self._report(index, statement, "this name is taken: IF NOT EXISTS would hide that nothing is made")
-        self.makers.update(dict.fromkeys(made, index))
+            return
+        self.last_object = max(rowid for rowid, _ in made)
+        self.makers.update((name, index) for _, name in made)
 
     def _report_failure(self, index: int, statement: Statement, kind: str, error: Exception) -> None:
         message = str(error)
         table = statement_table(statement.text)
-        if self.steps > STATEMENT_MAX_STEPS:
-            message = f"stopped after {STATEMENT_MAX_STEPS} steps: the statement does not come to an end"
+        if self.steps > BUILD_MAX_STEPS:
+            message = f"stopped after {BUILD_MAX_STEPS} steps in all: a query has no end, or makes far too many rows"
+        elif message == _FULL:
+            message = f"more than {BUILD_MAX_MB} MiB of rows: write fewer or shorter rows"
+        elif message == "string or blob too big":
+            message = f"a value of more than {_BUILD_MAX_VALUE_BYTES >> 20} MiB: write shorter values"
         elif message == "not authorized":
             message = "not allowed: nothing temporary, no attached database, no file"
         elif message == "FOREIGN KEY constraint failed" and table:
@@ -187,17 +213,17 @@ class _Build:
         if message.startswith(_ONCE) and any(known.message == message for known in self.problems):
             return
         self._report(index, statement, message)
-        if not self.connection.in_transaction:  # SQLite undid everything: later errors would only follow from this one
+        # Where all is used up, or SQLite undid everything, later errors would only follow from this one.
+        if self.steps > BUILD_MAX_STEPS or str(error) == _FULL or not self.connection.in_transaction:
             raise _BuildStopped
 
     def _dangling_reference(self, statement: Statement, table: str) -> str:
         """Run a failing statement again with its check put off, to see which row points nowhere."""
-        self.steps = 0
         self.connection.execute("SAVEPOINT explanation")
         self.connection.execute("PRAGMA defer_foreign_keys=ON")
         try:
             self.connection.execute(statement.text).fetchall()
-            problems = list(dangling_rows(self.connection, table))
+            problems = list(islice(dangling_rows(self.connection, table), 3))
         except sqlite3.Error:
             problems = []
         if not self.connection.in_transaction:  # stopped half-way, or undone by a trigger
@@ -205,14 +231,14 @@ class _Build:
         self.connection.execute("ROLLBACK TO explanation")
         self.connection.execute("RELEASE explanation")
         self.connection.execute("PRAGMA defer_foreign_keys=OFF")
-        return "FOREIGN KEY constraint failed: " + "; ".join(problems[:3]) if problems else ""
+        return "FOREIGN KEY constraint failed: " + "; ".join(problems) if problems else ""
 
     def _check_whole(self) -> None:
         """Look for what shows only when all statements have run."""
-        self.steps = 0
+        self.connection.set_progress_handler(None, 0)  # reading what is there has an end
         statements = list(self.statements)
         end = Statement("COMMIT", statements[-1].line if statements else 1)
-        for name, message in _dormant_problems(self.connection):
+        for name, message in dormant_problems(self.connection):
             index = self.makers[name]
             if not any(known.message == message for known in self.problems):
                 self._report(index, statements[index], message)
@@ -232,14 +258,13 @@ class _Build:
                 query(plain, "PRAGMA integrity_check")
                 for table in tables(plain):
                     query(plain, f"SELECT * FROM {quote_identifier(table.name)}")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DamagedDatabase) as error:
             self._report(index, end, str(error))
 
     def _finish(self) -> bytes:
         if not self.makers:
             return b""  # SQLite has no pages to give for an empty database, and an empty file is one
         self.connection.set_authorizer(None)  # VACUUM attaches a database of its own
-        self.connection.set_progress_handler(None, 0)
         self.connection.execute("VACUUM")
         snapshot = bytearray(self.connection.serialize())
         for offset, value in _HEADER_FIELDS.items():
@@ -252,22 +277,16 @@ class _Build:
             raise _BuildStopped
 
 
-def _refusal(kind: str, text: str) -> str | None:
-    """Return why a statement is not allowed in a build, or None."""
-    if kind in _INSERT_KINDS:
-        return "ON CONFLICT hides rows that break a constraint: write plain INSERT" if conflict_clauses(text) else None
-    if kind in ("CREATE TABLE", "CREATE INDEX") and conflict_clauses(text) - {"ABORT"}:
-        return "ON CONFLICT in a constraint hides rows that break it: leave it out"
-    if kind in _SCHEMA_KINDS:
-        return None
-    if kind.startswith(("INSERT OR", "REPLACE")):
-        return f"{kind} hides rows that break a constraint: write plain INSERT"
-    if kind == "PRAGMA":
-        return "PRAGMA is not allowed: foreign keys are always on, and the rest is fixed"
-    if kind in ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"):
-        return f"{kind} is not allowed: all statements run in one transaction"
-    allowed = "CREATE TABLE, CREATE INDEX, CREATE VIEW, CREATE TRIGGER, CREATE VIRTUAL TABLE and INSERT"
-    return f"{kind} is not allowed: use only {allowed}"
+def _excess(statements: list[Statement]) -> StatementError | None:
+    """Return where the statements become more than a build may have, or None."""
+    characters = 0
+    for index, statement in enumerate(statements):
+        characters += len(statement.text)
+        if index == BUILD_MAX_STATEMENTS or characters > BUILD_MAX_CHARACTERS:
+            most = f"{BUILD_MAX_STATEMENTS} statements or {BUILD_MAX_CHARACTERS} characters of SQL"
+            message = f"more than {most}: write fewer or shorter rows, and several in one INSERT"
+            return StatementError(index, statement.line, statement.text, message)
+    return None
 
 
 def open_database(
@@ -291,13 +310,16 @@ def open_database(
     :param max_mb: Most MiB the database may grow to; more is "database or disk is full". None sets no limit, and saves
         reading the schema, which is most of the work; `page_limit` sets it later.
     :param deadline: Gives the moment, in seconds of `time.monotonic()`, after which a running statement is interrupted.
+
+    Raises DamagedDatabase for bytes that are no SQLite database, or only a part of one.
     """
     connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256)
     try:
-        _restore(connection, snapshot)
-        _limit(connection)
-        if max_mb is not None:
-            connection.execute(page_limit(snapshot, max_mb))
+        with naming_damage():
+            _restore(connection, snapshot)
+            _limit(connection)
+            if max_mb is not None:
+                connection.execute(page_limit(snapshot, max_mb))
     except BaseException:
         connection.close()
         raise
@@ -324,7 +346,8 @@ def content_hash(db: bytes | sqlite3.Connection) -> str:
       generated ones; for virtual tables the rowid before them. An inverted index is not part of it;
     - the AUTOINCREMENT counters above zero, by table.
 
-    Values are encoded with their type: NULL, 1, 1.0, '1' and x'31' differ.
+    Values are encoded with their type: NULL, 1, 1.0, '1' and x'31' differ. Raises DamagedDatabase where they can't be
+    read.
     """
     if isinstance(db, sqlite3.Connection):
         return hash_content(db)
@@ -336,7 +359,9 @@ def _restore(connection: sqlite3.Connection, snapshot: bytes | mmap) -> None:
     if not snapshot:
         return
     if snapshot[: len(_HEADER)] != _HEADER:
-        raise ValueError("the snapshot is not a SQLite database: build it again")
+        raise DamagedDatabase("the snapshot is not a SQLite database: build it again")
+    if len(snapshot) % _page_size(snapshot) or len(snapshot) < _page_size(snapshot) * _page_count(snapshot):
+        raise DamagedDatabase(f"the snapshot was cut off after {len(snapshot)} bytes: build it again")
     if snapshot[18:20] != _HEADER_FIELDS[18]:  # WAL mode can't be restored into memory
         snapshot = snapshot[:18] + _HEADER_FIELDS[18] + snapshot[20:]
     connection.deserialize(snapshot)
@@ -344,8 +369,7 @@ def _restore(connection: sqlite3.Connection, snapshot: bytes | mmap) -> None:
 
 def page_limit(snapshot: bytes | mmap, max_mb: int) -> str:
     """Return the statement that limits how many MiB a database from this snapshot may grow to."""
-    page_size = int.from_bytes(snapshot[16:18], "big") or PAGE_SIZE
-    return f"PRAGMA max_page_count={(max_mb << 20) // (65536 if page_size == 1 else page_size)}"
+    return f"PRAGMA max_page_count={(max_mb << 20) // _page_size(snapshot)}"
 
 
 def _limit(connection: sqlite3.Connection) -> None:
@@ -356,36 +380,11 @@ def _limit(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MAX_SQL_BYTES)
 
 
-def _dormant_problems(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    """Find what would fail only when used: the name of the table, view or trigger, and what is wrong with it."""
-    names = {table.name for table in tables(connection)}
-    known = {name.lower() for name in names}
-    for name in sorted(names):
-        for _, _, parent, *_ in query(connection, f"PRAGMA foreign_key_list({quote_identifier(name)})"):
-            if parent.lower() not in known:
-                yield name, f"no such table: {parent}, which {name} refers to"
-    for kind, name, target in query(connection, "SELECT type, name, tbl_name FROM sqlite_schema ORDER BY type, name"):
-        if kind not in ("view", "trigger"):
-            continue
-        for statement in _trial_statements(connection, kind, target):
-            try:
-                query(connection, statement)
-            except sqlite3.OperationalError as error:
-                if kind == "trigger" and str(error).startswith("cannot modify"):
-                    continue  # a view without a trigger for this event
-                yield name, f"{kind} {name} can never run: {error}"
-                break
+def _page_size(snapshot: bytes | mmap) -> int:
+    size = int.from_bytes(snapshot[16:18], "big") or PAGE_SIZE
+    return 65536 if size == 1 else size
 
 
-def _trial_statements(connection: sqlite3.Connection, kind: str, target: str) -> list[str]:
-    """Return statements that compile a view, or all triggers of a table, and change nothing."""
-    quoted = quote_identifier(target)
-    if kind == "view":
-        return [f"EXPLAIN SELECT * FROM {quoted}"]
-    columns = [quote_identifier(row[1]) for row in query(connection, f"PRAGMA table_xinfo({quoted})") if row[6] == 0]
-    assignments = ", ".join(f"{column} = {column}" for column in columns)
-    return [
-        f"EXPLAIN INSERT INTO {quoted} DEFAULT VALUES",
-        f"EXPLAIN UPDATE {quoted} SET {assignments}",
-        f"EXPLAIN DELETE FROM {quoted}",
-    ]
+def _page_count(snapshot: bytes | mmap) -> int:
+    """The number of pages as the header says it, 0 if it does not: old versions of SQLite leave it out of date."""
+    return int.from_bytes(snapshot[28:32], "big") if snapshot[24:28] == snapshot[92:96] else 0

@@ -201,9 +201,11 @@ def _plain(answer: str | None) -> str | None:
 
 
 def _chosen_mode(mode: str) -> Mode:
-    chosen = os.environ.get(OVERRIDE) or mode
+    override = os.environ.get(OVERRIDE, "").strip()
+    chosen = (override or mode).lower()
     if chosen not in MODES:
-        raise ValueError(f"{chosen!r} is no mode of the sandbox; take one of {', '.join(MODES)}")
+        named = f"{OVERRIDE}={override}" if override else repr(mode)
+        raise SandboxUnavailable(f"{named} is no mode of the sandbox; take one of {', '.join(MODES)}")
     return chosen  # type: ignore[return-value]
 
 

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from awm.env.lint_signature import reserved_or_odd_name, signature_problems, verifier_problems
+from awm.env.errors import ModuleError
+from awm.env.lint_signature import (
+    is_connection,
+    own_nodes,
+    reserved_or_odd_name,
+    signature_problems,
+    verifier_problems,
+)
 
 __all__ = ["ALLOWED_MODULES", "ModuleKind", "Problem", "lint"]
 
@@ -58,9 +66,12 @@ _TRANSACTIONS = {"BEGIN", "COMMIT", "END", "ROLLBACK"}
 
 
 def lint(tree: ast.Module, kind: ModuleKind) -> list[Problem]:
-    """Return all problems of a parsed module, in the order of its lines."""
+    """Return all problems of a parsed module, in the order of its lines; raise ModuleError if it nests too deeply."""
     linter = _Linter(kind)
-    linter.check(tree)
+    try:
+        linter.check(tree)
+    except (RecursionError, MemoryError):
+        raise ModuleError("syntax", ["line 1: the source is nested too deeply"], 1) from None
     return sorted(set(linter.problems))
 
 
@@ -69,17 +80,27 @@ class _Linter:
     kind: ModuleKind
     problems: list[Problem] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)  # names at the module's level
+    imported: set[str] = field(default_factory=set)
+    connections: set[str] = field(default_factory=set)  # parameters that are one
 
     def report(self, node: ast.AST, text: str) -> None:
         self.problems.append((getattr(node, "lineno", 1), text))
 
     def check(self, tree: ast.Module) -> None:
+        self._collect_names(tree)
         for position, statement in enumerate(tree.body):
             self._check_top_level(statement, first=position == 0)
         self._check_functions(tree)
         for node in ast.walk(tree):
             self._check_node(node)
         self._check_state(tree)
+
+    def _collect_names(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imported.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.arg) and is_connection(node.annotation):
+                self.connections.add(node.arg)
 
     # -- the module's level ------------------------------------------------------------------------------------------
 
@@ -97,6 +118,9 @@ class _Linter:
 
     def _check_assignment(self, statement: ast.Assign | ast.AnnAssign) -> None:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if any(isinstance(node, ast.Attribute | ast.Subscript) for target in targets for node in ast.walk(target)):
+            self.report(statement, "only names may be assigned at the module's level, not attributes or items")
+            return
         names = [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
         self.shared.update(names)
         if statement.value is None or not _is_mutable(statement.value):
@@ -191,6 +215,8 @@ class _Linter:
                 f"'.{method.attr}()' is not allowed: each call runs in one transaction, which is committed when it "
                 "returns and rolled back when it raises",
             )
+        elif method.attr == "close" and isinstance(method.value, ast.Name) and method.value.id in self.connections:
+            self.report(node, f"'{method.value.id}.close()' is not allowed: the connection stays open for later calls")
         elif method.attr in ("execute", "executemany") and node.args:
             self._check_sql(node, node.args[0])
 
@@ -227,20 +253,40 @@ class _Linter:
     def _check_state(self, tree: ast.Module) -> None:
         for function in ast.walk(tree):
             if isinstance(function, _FUNCTIONS):
-                shared = self.shared - _local_names(function)
+                local = _local_names(function)
+                shared = self.shared - local
                 for node in ast.walk(function):
                     name = _changed_name(node)
                     if name in shared:
                         self.report(node, f"'{name}' is changed inside a function, which keeps state between episodes")
+                self._check_imported(ast.walk(function), self.imported - local)
+            elif isinstance(function, ast.ClassDef):
+                self._check_imported(own_nodes(function), self.imported)
+
+    def _check_imported(self, nodes: Iterable[ast.AST], imported: set[str]) -> None:
+        """Refuse an attribute set on what was imported: it would be another one for all code in the process."""
+        for node in nodes:
+            if _set_name(node) in imported:
+                self.report(node, f"'{_set_name(node)}' was imported and may not be changed")
 
 
 def _changed_name(node: ast.AST) -> str | None:
     """Return the name whose object a node changes in place."""
-    target: ast.expr | None = None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
-        target = node.func.value
-    elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
-        target = node.value
+        return _root_name(node.func.value)
+    if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+        return _root_name(node.value)
+    return None
+
+
+def _set_name(node: ast.AST) -> str | None:
+    """Return the name on whose object a node sets an attribute or item."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr" and node.args:
+        return _root_name(node.args[0])
+    return None if isinstance(node, ast.Call) else _changed_name(node)
+
+
+def _root_name(target: ast.expr) -> str | None:
     while isinstance(target, ast.Subscript | ast.Attribute):
         target = target.value
     return target.id if isinstance(target, ast.Name) else None

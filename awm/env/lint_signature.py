@@ -6,7 +6,14 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["RESERVED_NAMES", "reserved_or_odd_name", "signature_problems", "verifier_problems"]
+__all__ = [
+    "RESERVED_NAMES",
+    "is_connection",
+    "own_nodes",
+    "reserved_or_odd_name",
+    "signature_problems",
+    "verifier_problems",
+]
 
 RESERVED_NAMES = frozenset({"call_tool", "done", "list_tools", "reset", "verify"})
 """Names that agents' protocols use themselves."""
@@ -32,7 +39,7 @@ def signature_problems(function: _Function, aliases: Mapping[str, ast.expr]) -> 
     line, name = function.lineno, function.name
     if isinstance(function, ast.AsyncFunctionDef):
         yield line, f"'{name}' is async; tools are plain functions"
-    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _own_nodes(function)):
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(function)):
         yield line, f"'{name}' is a generator; return a list"
     if function.decorator_list:
         yield line, f"'{name}' has a decorator; tools are plain functions"
@@ -63,6 +70,11 @@ def _connection_problems(function: _Function) -> Iterator[_Problem]:
         yield first.lineno, f"the first parameter of '{function.name}' is always passed and takes no default"
 
 
+def is_connection(annotation: ast.expr | None) -> bool:
+    """Tell whether a parameter's annotation makes it a database."""
+    return isinstance(annotation, ast.Name | ast.Attribute | ast.Constant) and _text(annotation) in _CONNECTIONS
+
+
 def _is_described(annotation: ast.expr | None, aliases: Mapping[str, ast.expr]) -> bool:
     for _ in range(5):  # names of names
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -87,7 +99,7 @@ def _is_field_with_description(node: ast.expr) -> bool:
 def _parsed(text: str) -> ast.expr | None:
     try:
         return ast.parse(text, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -95,8 +107,8 @@ def _text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
 
 
-def _own_nodes(function: _Function) -> Iterator[ast.AST]:
-    """Walk a function without the functions defined in it."""
+def own_nodes(function: _Function | ast.ClassDef) -> Iterator[ast.AST]:
+    """Walk a function or class without the functions defined in it."""
     stack: list[ast.AST] = list(function.body)
     while stack:
         node = stack.pop()

@@ -23,7 +23,9 @@ _NUMBER_TEXT = re.compile(r"-?[$€£¥]?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(
 
 _CURRENCY = r"(?:[$€£¥₹]|USD|EUR|GBP|JPY|CAD|AUD|CHF|INR|Rs\.?)"
 _NUMBER = re.compile(
-    r"""(?P<number> (?: \d{1,3} (?:,\d{2,3})* ,\d{3} (?!\d) | \d+ ) (?:\.\d+)? (?: e[+-]?\d{1,3} \b )?
+    r"""(?P<number> (?P<european> (?: [1-9]\d{0,2} (?:\.\d{3})+
+                | (?<![\w.,:/#])(?<![^\W_]-) [1-9]\d{0,2} (?:[ ]\d{3})+ ) ,\d{2} (?!,?\d) )
+          | (?: \d{1,3} (?:,\d{2,3})* ,\d{3} (?!\d) | \d+ ) (?:\.\d+)? (?: e[+-]?\d{1,3} \b )?
           | (?<![\w.]) \.\d+ )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -64,10 +66,12 @@ def mentions(answer: str | None, value: object) -> bool:
     It finds the value somewhere in the answer; it does not understand negation, nor what the value is said of.
 
     - **Numbers** (int, float, Decimal): the same number, however written: `25`, `25.0`, `$25.00`, `25%`, `1,250.50`,
-      `25kg`, `1.5 million`, `25k`; the words zero to twelve. Not inside another number, date, time, range, phone number
-      or code (`125`, `25.5`, `2026-03-25`, `10-25`, `ORD-25`), nor ordinals (`25th`), nor with leading zeros. The sign
-      counts. Currency and percent signs don't, and nothing is converted: 0.25 is not `25%`. A value with more than two
-      decimals may be rounded to two or more. In `4/5`, `8/10` and `90/100` the number before the slash counts.
+      `1.250,50`, `1 250,50`, `25kg`, `1.5 million`, `25k`; the words zero to twelve. Not inside another number, date,
+      time, range, phone number or code (`125`, `25.5`, `2026-03-25`, `10-25`, `ORD-25`), nor ordinals (`25th`), nor
+      with leading zeros. The sign counts. Currency and percent signs don't, and nothing is converted: 0.25 is not
+      `25%`. A value with more than two decimals may be rounded to two or more. In `4/5`, `8/10` and `90/100` the number
+      before the slash counts. A point before three digits is a decimal point (`1.250`), unless a comma and two digits
+      follow upon them.
     - **Dates** (date, or text `YYYY-MM-DD`): `2026-03-05`, `March 5, 2026`, `Mar 5`, `5th of March`, `03/05/2026`,
       `05.03.2026`. A year may be left out but not be another one.
     - **Times** (time, or text `HH:MM[:SS]`): `14:30`, `2:30 PM`, `2pm`, `noon`. Seconds may be left out.
@@ -192,6 +196,8 @@ def _numbers(text: str) -> Iterator[Decimal]:
 def _read_digits(text: str, match: re.Match[str]) -> Decimal | None:
     """Return the number that these digits state, or None if they are part of something else."""
     digits = match["number"].replace(",", "")
+    if match["european"]:
+        digits = re.sub("[. ]", "", match["number"]).replace(",", ".")
     if len(digits) > 1 and digits[0] == "0" and digits[1].isdigit():
         return None
     before = text[max(0, match.start() - 20) : match.start()]

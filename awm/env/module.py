@@ -73,7 +73,8 @@ def compile_module(source: str, kind: ModuleKind, *, checked: bool = False) -> b
     except SyntaxError as error:
         raise ModuleError("syntax", [f"line {error.lineno or 1}: {error.msg}"], error.lineno or 1) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ModuleError("syntax", [f"line 1: the source can't be parsed: {error}"], 1) from None
+        why = str(error) or "it is nested too deeply"
+        raise ModuleError("syntax", [f"line 1: the source can't be parsed: {why}"], 1) from None
     problems = [] if checked else lint(tree, kind)
     if problems:
         raise ModuleError("lint", [f"line {line}: {text}" for line, text in problems], problems[0][0])
@@ -81,7 +82,8 @@ def compile_module(source: str, kind: ModuleKind, *, checked: bool = False) -> b
         code = compile(tree, _file_name(kind), "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise ModuleError("syntax", [f"line {line}: {getattr(error, 'msg', error)}"], line) from None
+        why = getattr(error, "msg", str(error)) or "it is nested too deeply"
+        raise ModuleError("syntax", [f"line {line}: the source can't be compiled: {why}"], line) from None
     return marshal.dumps(code)
 
 

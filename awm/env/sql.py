@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-__all__ = ["Statement", "conflict_clauses", "quote_identifier", "split_statements", "statement_kind", "statement_table"]
+__all__ = [
+    "SCHEMA_KINDS",
+    "Statement",
+    "build_refusal",
+    "conflict_clauses",
+    "quote_identifier",
+    "split_statements",
+    "statement_kind",
+    "statement_table",
+]
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
-      | (?P<text>'(?:[^']|'')*(?:'|\Z))
-      | (?P<name>"(?:[^"]|"")*(?:"|\Z) | `(?:[^`]|``)*(?:`|\Z) | \[[^\]]*(?:\]|\Z))
+      | (?P<text>'(?:[^']++|'')*+(?:'|\Z))
+      | (?P<name>"(?:[^"]++|"")*+(?:"|\Z) | `(?:[^`]++|``)*+(?:`|\Z) | \[[^\]]*(?:\]|\Z))
       | (?P<word>[^\W\d][\w$]*)
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+# Coarser: what matters to where a statement ends. A doubled quote is two quoted pieces here, which comes to the same.
+_PIECE = re.compile(
+    r"""(?P<space>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
+      | (?P<end>;)
+      | (?P<quoted>'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | `[^`]*(?:`|\Z) | \[[^\]]*(?:\]|\Z))
+      | (?P<plain>[^\s;'"`\[/-]+|[/-])""",
+    re.VERBOSE | re.DOTALL,
+)
 _HEAD_TOKENS = 400
+SCHEMA_KINDS = frozenset({"CREATE TABLE", "CREATE INDEX", "CREATE VIEW", "CREATE TRIGGER", "CREATE VIRTUAL TABLE"})
+_INSERT_KINDS = frozenset({"INSERT", "INSERT OR ABORT"})
 _TRIGGER_EVENTS = frozenset({"INSERT", "UPDATE", "DELETE"})
 
 
@@ -71,24 +89,35 @@ def split_statements(sql: str) -> list[Statement]:
 
     Semicolons in strings, quoted names, comments and trigger bodies do not end a statement. Empty statements and
     comments between statements are left out. A last statement without a semicolon is kept with `terminated=False`.
+    Any text can be split, in time that grows with its length.
     """
-    # One character for one, so that offsets still hold: `complete_statement` refuses NULs and lone surrogates.
-    scanned = sql.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
     statements: list[Statement] = []
-    start = _skip_space(scanned, 0)
-    line = 1 + scanned.count("\n", 0, start)
-    end = start
-    while (end := scanned.find(";", end) + 1) > 0:
-        if not sqlite3.complete_statement(scanned[start:end]):
+    line, counted, start = 1, 0, -1
+    head: list[str] = []
+    before = last = ""
+    for piece in _PIECE.finditer(sql):
+        if piece.lastgroup == "space":
             continue
-        if end - start > 1:
-            statements.append(Statement(sql[start:end], line))
-        following = _skip_space(scanned, end)
-        line += scanned.count("\n", start, following)
-        start = end = following
-    if start < len(sql):
+        word = piece.group().upper() if piece.lastgroup != "quoted" else "''"
+        if start < 0:
+            if word == ";":
+                continue
+            start = piece.start()
+            line, counted = line + sql.count("\n", counted, start), start
+            head, before, last = [], "", ""
+        elif word == ";" and (not _opens_trigger(head) or (before, last) == (";", "END")):
+            statements.append(Statement(sql[start : piece.end()], line))
+            start = -1
+        if len(head) < 3:
+            head.append(word)
+        before, last = last, word
+    if start >= 0:
         statements.append(Statement(sql[start:].rstrip(), line, terminated=False))
     return statements
+
+
+def _opens_trigger(words: list[str]) -> bool:
+    return words[:1] == ["CREATE"] and [word for word in words if word not in ("TEMP", "TEMPORARY")][1:2] == ["TRIGGER"]
 
 
 def statement_kind(text: str) -> str:
@@ -146,21 +175,36 @@ def conflict_clauses(text: str) -> set[str]:
     """Return the words that follow each ON CONFLICT of a statement, in upper case; "" where it is an upsert."""
     if not re.search("conflict", text, re.IGNORECASE):  # large INSERTs need no reading
         return set()
-    words = [token.word or token.text for token in _tokens(text)]
+    found = (match for match in _TOKEN.finditer(text) if match.lastgroup != "space")
+    words = [match.group().upper() if match.lastgroup == "word" else "" for match in found]
     pairs = zip(words, words[1:], [*words[2:], ""], strict=False)
     return {after if after.isalpha() else "" for on, conflict, after in pairs if on == "ON" and conflict == "CONFLICT"}
+
+
+def build_refusal(kind: str, text: str) -> str | None:
+    """Return why a statement of a kind is not allowed where a database is built, or None."""
+    if "\0" in text:
+        return "there is a NUL character (U+0000) in the statement: take it out"
+    if kind in _INSERT_KINDS:
+        return "ON CONFLICT hides rows that break a constraint: write plain INSERT" if conflict_clauses(text) else None
+    if kind in ("CREATE TABLE", "CREATE INDEX") and conflict_clauses(text) - {"ABORT"}:
+        return "ON CONFLICT in a constraint hides rows that break it: leave it out"
+    if kind in SCHEMA_KINDS:
+        return None
+    if kind.startswith(("INSERT OR", "REPLACE")):
+        return f"{kind} hides rows that break a constraint: write plain INSERT"
+    if kind == "PRAGMA":
+        return "PRAGMA is not allowed: foreign keys are always on, and the rest is fixed"
+    if kind in ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"):
+        return f"{kind} is not allowed: all statements run in one transaction"
+    allowed = "CREATE TABLE, CREATE INDEX, CREATE VIEW, CREATE TRIGGER, CREATE VIRTUAL TABLE and INSERT"
+    return f"{kind} is not allowed: use only {allowed}"
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
         if match.lastgroup and match.lastgroup != "space":
             yield _Token(match.lastgroup, match.group())
-
-
-def _skip_space(text: str, start: int) -> int:
-    while (match := _TOKEN.match(text, start)) and match.lastgroup == "space":
-        start = match.end()
-    return start
 
 
 def _after_common_tables(text: str) -> str | None:

@@ -49,6 +49,11 @@ Role = Literal["tools", "template", "verifier"]
 _PAUSE_MS = 1
 GC_THRESHOLD = (5_000, 20, 20)  # the usual 700 costs a call a third of its time
 _LOAD_TIME = 946_684_800.0  # 2000-01-01: modules are loaded before any environment's clock is known
+_MAX_MESSAGE = 10_000
+_MAX_LISTED = 100
+_CLOSED = (
+    "the tool closed the database connection, which it must leave open; the session starts again from its first state"
+)
 _VERDICTS = ("completed", "partially_completed", "agent_error")
 
 
@@ -192,9 +197,10 @@ class Worker:
         try:
             status, payload = "ok", self._operations[operation](*arguments)
         except ModuleError as error:
-            status, payload = "module", [error.phase, error.problems, error.line]
+            problems = [_clean(text) for text in error.problems[:_MAX_LISTED]]
+            status, payload = "module", [error.phase, problems, error.line]
         except (sqlite3.Error, ValueError) as error:
-            status, payload = "fault", f"{operation}: {error}"
+            status, payload = "fault", _clean(f"{operation}: {error}")
         try:
             data = wire.pack([number, status, payload])
         except wire.WireError as error:
@@ -262,6 +268,9 @@ class Worker:
                 reply = self._explain_call(error)
             if reply[0] != "ok":
                 session.abandon()
+            if reply[0] != "ok" and _is_closed(session.connection):
+                session.reset()  # what was in the database is lost
+                reply = _failure("crash", _CLOSED, reply[3])
         session.clock.advance()
         return reply
 
@@ -295,7 +304,7 @@ class Worker:
 
     def _explain_call(self, error: BaseException) -> list[Any]:
         if isinstance(error, ToolError):
-            return _failure("tool_error", str(error))
+            return _failure("tool_error", _words(error))
         if isinstance(error, InvalidArgumentsError):
             return _failure("invalid_arguments", str(error))
         if isinstance(error, UnserialisableError | wire.WireError):
@@ -379,4 +388,26 @@ class Worker:
 
 
 def _failure(kind: str, message: str, line: int | None = None) -> list[Any]:
-    return [kind, None, message, line, []]
+    return [kind, None, _clean(message), line, []]
+
+
+def _words(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # a class of the module's own may not manage to say what it is
+        return type(error).__name__
+
+
+def _clean(text: str) -> str:
+    """Return text that can be sent: not endless, and without half surrogate pairs."""
+    if len(text) > _MAX_MESSAGE:
+        text = text[:_MAX_MESSAGE] + "..."
+    return text.encode("utf-8", "replace").decode()
+
+
+def _is_closed(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.total_changes  # noqa: B018 - it raises
+    except sqlite3.ProgrammingError:
+        return True
+    return False

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 100
 
-_SPACE = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|#[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
+_SPACE = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|#[^\n]*+)*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*+)(\.\d++)?([eE][+-]?\d++)?(?![\w.])", re.ASCII)
 _WORD = re.compile(r"-?[A-Za-z_]\w*")
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
@@ -44,12 +45,19 @@ class UnreadableError(Exception):
     `truncated`: the text ended inside the value. `begun`: enough was read to say that it was meant as JSON.
     """
 
-    def __init__(self, what: str, position: int, *, truncated: bool = False, begun: bool = False) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(
+        self, what: str | Callable[[], str], position: int, *, truncated: bool = False, begun: bool = False
+    ) -> None:
+        super().__init__()
+        self._what = what
         self.position = position
         self.truncated = truncated
         self.begun = begun or truncated
+
+    @property
+    def what(self) -> str:
+        """The reason in words, made when it is asked for: it takes the whole text to count its lines."""
+        return self._what if isinstance(self._what, str) else self._what()
 
 
 class RelaxedReader:
@@ -57,12 +65,15 @@ class RelaxedReader:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.steps = 0  # values begun so far: the measure of the work done
+        self._last_comment_end = text.rfind("*/")
 
     def value(self, position: int, depth: int = 0) -> tuple[Any, int]:
         """Read the value at `position` (space and comments may come first); return it and the position behind it.
 
         Raises `UnreadableError`.
         """
+        self.steps += 1
         position = self.skip_space(position)
         character = self._character(position, "a value")
         if depth > MAX_DEPTH:
@@ -77,13 +88,19 @@ class RelaxedReader:
 
     def skip_space(self, position: int) -> int:
         """The position of the next character that is neither space nor comment."""
-        match = _SPACE.match(self.text, position)
-        return match.end() if match else position
+        while True:
+            match = _SPACE.match(self.text, position)
+            position = match.end() if match else position
+            # A comment that is never closed is none, and finding that out must not take a look at the whole text.
+            if not self.text.startswith("/*", position) or position + 2 > self._last_comment_end:
+                return position
+            position = self.text.find("*/", position + 2) + 2
 
     def _character(self, position: int, expected: str, opened: int | None = None) -> str:
         if position >= len(self.text):
-            expected = expected if opened is None else self._closer(expected, opened)
-            raise UnreadableError(f"the text ends where {expected} is expected", position, truncated=True)
+            raise UnreadableError(
+                lambda: f"the text ends where {self._closer(expected, opened)} is expected", position, truncated=True
+            )
         return self.text[position]
 
     def _object(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
@@ -128,19 +145,26 @@ class RelaxedReader:
         if character == ",":
             return self.skip_space(position + 1)
         if character != closer:
-            raise UnreadableError(f"expected ',' or {self._closer(closer, start)}", position, begun=True)
+            raise UnreadableError(lambda: f"expected ',' or {self._closer(closer, start)}", position, begun=True)
         return position
 
-    def _closer(self, closer: str, start: int) -> str:
+    def _closer(self, closer: str, start: int | None) -> str:
+        if start is None:
+            return closer
         kind = "object" if closer == "}" else "array"
-        return f"the '{closer}' of the {kind} that opens in line {self.text.count(chr(10), 0, start) + 1}"
+        return f"the '{closer}' of the {kind} that opens in line {self.line(start)}"
+
+    def line(self, position: int) -> int:
+        """The number of the line that holds a position, from 1."""
+        return self.text.count("\n", 0, position) + 1
 
     def _string(self, start: int) -> tuple[str, int]:
         match = _STRING[self.text[start]].match(self.text, start + 1)
         if match is None:
-            line = self.text.count("\n", 0, start) + 1
             raise UnreadableError(
-                f"the text ends inside the string that opens in line {line}", len(self.text), truncated=True
+                lambda: f"the text ends inside the string that opens in line {self.line(start)}",
+                len(self.text),
+                truncated=True,
             )
         return self._unescaped(match.group(1), start + 1), match.end()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from awm.llm.completion import (
     tokens_parameter,
 )
 from awm.llm.errors import AnswerPending, BatchPending, LLMError, RecordingError, answer_error
-from awm.llm.recording import read_json_lines
+from awm.llm.recording import files_of, read_json_lines
 from awm.llm.request import LLMAnswer, LLMRequest, request_key
 from awm.store import canonical_json, write_atomic
 
@@ -85,13 +86,13 @@ class BatchFiles:
         """
         ingested = Ingested()
         known = {key for keys in self._indexed().values() for key in keys}
-        for path in sorted(self.folder.glob("answers*.jsonl")):
+        for path in files_of(self.folder, "answers*.jsonl"):
             for number, line in read_json_lines(path, "answer"):
                 key = line.get("custom_id") if isinstance(line, dict) else None
                 if not isinstance(key, str):
                     raise RecordingError(f"{path}, line {number}: no custom_id: put a batch's output file here")
                 if key in known:
-                    self._take(ingested, key, line)
+                    self._take(ingested, key, line, f"{path}, line {number}")
                 else:
                     ingested.unknown += 1
         for key in ingested.answers:
@@ -118,18 +119,19 @@ class BatchFiles:
         files += [self._write(chunk) for chunk in self._chunks(new)]
         return sorted(files, key=lambda file: file.path)
 
-    def _take(self, ingested: Ingested, key: str, line: dict[str, Any]) -> None:
+    def _take(self, ingested: Ingested, key: str, line: dict[str, Any], where: str) -> None:
         response, error = line.get("response"), line.get("error")
-        if not error and isinstance(response, dict) and response.get("status_code") == 200:
+        response = response if isinstance(response, dict) else {}
+        status = _status(response.get("status_code"), where)
+        if not error and status == 200:
             try:
-                answer = answer_of(response.get("body"), self._config.model)
+                answer = answer_of(response.get("body"), self._config.model, where)
             except NotACompletion as problem:
                 ingested.failed.setdefault(key, str(problem))
                 return
             self._keep(ingested, key, answer)
             return
-        response = response if isinstance(response, dict) else {}
-        failure = Failure.of_body(int(response.get("status_code") or 0), error or response.get("body"))
+        failure = Failure.of_body(status, error or response.get("body"))
         if filtered := filtered_answer(failure, self._config.model):
             self._keep(ingested, key, filtered)
         elif is_permanent(failure):
@@ -145,9 +147,17 @@ class BatchFiles:
     def _indexed(self) -> dict[Path, set[str]]:
         """Request files and the keys in each, from their indexes."""
         indexed = {}
-        for index in sorted(self.folder.glob("requests-*.index.jsonl")):
-            keys = {str(line["custom_id"]) for _, line in read_json_lines(index, "index")}
-            indexed[index.with_name(index.name.replace(".index.jsonl", ".jsonl"))] = keys
+        for index in files_of(self.folder, "requests-*.index.jsonl"):
+            path = index.with_name(index.name.replace(".index.jsonl", ".jsonl"))
+            indexed[path] = keys = set[str]()
+            for number, line in read_json_lines(index, "index line"):
+                key = line.get("custom_id") if isinstance(line, dict) else None
+                if not isinstance(key, str):
+                    raise RecordingError(
+                        f"{index}, line {number}: no custom_id: restore the file, or delete it and {path.name} to have "
+                        f"the requests written again"
+                    )
+                keys.add(key)
         return indexed
 
     def _chunks(self, wanted: dict[str, list[LLMRequest]]) -> Iterator[list[tuple[str, str, list[LLMRequest]]]]:
@@ -249,6 +259,15 @@ class BatchProvider:
             "if there is one, under the name after the arrow or any other answers*.jsonl in the same folder. "
             "Then run the same command again."
         )
+
+
+def _status(value: Any, where: str) -> int:
+    """A line's HTTP status, which some servers write as text; 0 when there is none."""
+    if value is None:
+        return 0
+    if isinstance(value, str | int) and not isinstance(value, bool) and re.fullmatch(r"[0-9]{1,3}", str(value)):
+        return int(value)
+    raise RecordingError(f"{where}: status_code is no HTTP status: put a batch's output file here")
 
 
 def _index_of(path: Path) -> Path:

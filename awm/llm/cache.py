@@ -16,8 +16,10 @@ import time
 import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from awm.llm.errors import ProviderError, answer_error
 from awm.llm.request import LLMAnswer
@@ -47,7 +49,7 @@ def project_root(start: Path | None = None) -> Path:
 def cache_root(start: Path | None = None) -> Path:
     """Return the folder of everything that is kept from run to run: $AWM_CACHE_DIR or `.awm_cache` in the project."""
     if folder := os.environ.get("AWM_CACHE_DIR"):
-        return Path(folder)
+        return Path(os.path.expanduser(folder))
     return project_root(start) / ".awm_cache"
 
 
@@ -69,19 +71,24 @@ class ResponseCache:
         self._held: set[str] = set()
         self._renewal: threading.Thread | None = None
         self._closed = threading.Event()
-        try:
+        with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection().executescript(TABLES)
-        except (OSError, sqlite3.Error) as error:
-            raise ProviderError(
-                f"the response cache {path} can't be used: {error}: set AWM_CACHE_DIR to a writable folder on a "
-                f"local disk, or delete the file if it is damaged (its answers are then paid again)"
-            ) from None
 
     def get(self, key: str) -> LLMAnswer | None:
-        """Return the answer stored under a key, or None."""
-        row = self._connection().execute("select answer from response where key = ?", (key,)).fetchone()
-        return LLMAnswer.model_validate_json(row[0]) if row else None
+        """Return the answer stored under a key, or None; a row that is no answer counts as none.
+
+        :raises ProviderError: the file can't be used, as in all methods.
+        """
+        with self._usable():
+            # As bytes: text that is not UTF-8 would be an error of the whole query.
+            query = "select cast(answer as blob) from response where key = ?"
+            row = self._connection().execute(query, (key,)).fetchone()
+        try:
+            answer = LLMAnswer.model_validate_json(row[0] or b"") if row else None
+        except ValidationError:
+            return None
+        return answer if answer and answer_error(answer) is None else None
 
     def put(self, key: str, answer: LLMAnswer) -> LLMAnswer:
         """Store an answer unless the key has one, and return the answer that is stored."""
@@ -93,14 +100,16 @@ class ResponseCache:
 
         :return: how many are new.
         """
-        rows = [(key, answer.model_dump_json()) for key, answer in answers if answer_error(answer) is None]
-        if not rows:
+        usable = [(key, answer) for key, answer in answers if answer_error(answer) is None]
+        if not usable:
             return 0
-        connection = self._connection()
-        before = connection.total_changes
-        with _transaction(connection):
-            connection.executemany("insert or ignore into response values (?, ?)", rows)
-        return connection.total_changes - before
+        new = 0
+        with self._usable(), _transaction(connection := self._connection()):
+            for key, answer in usable:
+                if self.get(key) is None:
+                    connection.execute("insert or replace into response values (?, ?)", (key, answer.model_dump_json()))
+                    new += 1
+        return new
 
     async def call(self, key: str, ask: Callable[[], Awaitable[LLMAnswer]]) -> LLMAnswer:
         """Return the stored answer, or ask for it once, however many tasks and processes want it.
@@ -122,7 +131,8 @@ class ResponseCache:
             stored = self.get(key)
             return stored if stored is not None else self.put(key, await ask())
         finally:
-            self._release(key)
+            with suppress(ProviderError):  # the lease ends by itself, and an error here would hide the one above
+                self._release(key)
 
     def close(self) -> None:
         """Stop renewing leases and close this thread's connection."""
@@ -133,6 +143,17 @@ class ResponseCache:
         if connection is not None:
             connection.close()
             self._local.connection = None
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise ProviderError(
+                f"the response cache {self.path} can't be used: {error}: set AWM_CACHE_DIR to a writable folder on a "
+                f"local disk, or, if the file is damaged, delete it and what begins with its name (the answers that "
+                f"data/llm holds in DVC's cache come back, others are paid again)"
+            ) from None
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -145,9 +166,11 @@ class ResponseCache:
 
     def _claim(self, key: str) -> bool:
         now = time.time()
-        connection = self._connection()
-        with _transaction(connection):
-            connection.execute("delete from lease where key = ? and expires < ?", (key, now))
+        # No living process asks for so long a lease: the clock was set back since.
+        latest = now + 2 * max(self._lease_s, LEASE_S)
+        with self._usable(), _transaction(connection := self._connection()):
+            ended = "delete from lease where key = ? and not (expires between ? and ?)"
+            connection.execute(ended, (key, now, latest))
             row = (key, self._owner, now + self._lease_s)
             claimed = connection.execute("insert or ignore into lease values (?, ?, ?)", row).rowcount == 1
         if claimed:
@@ -157,7 +180,8 @@ class ResponseCache:
 
     def _release(self, key: str) -> None:
         self._held.discard(key)
-        self._connection().execute("delete from lease where key = ? and owner = ?", (key, self._owner))
+        with self._usable():
+            self._connection().execute("delete from lease where key = ? and owner = ?", (key, self._owner))
 
     def _start_renewal(self) -> None:
         if self._renewal is None:
@@ -171,7 +195,8 @@ class ResponseCache:
             while not self._closed.wait(self._lease_s / 3):
                 if self._held:
                     expires = time.time() + self._lease_s
-                    connection.execute("update lease set expires = ? where owner = ?", (expires, self._owner))
+                    with suppress(sqlite3.Error):  # whoever waits for the answer meets the error and reports it
+                        connection.execute("update lease set expires = ? where owner = ?", (expires, self._owner))
         finally:
             connection.close()
 
@@ -183,6 +208,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        connection.execute("rollback")
+        if connection.in_transaction:  # SQLite ends one by itself on some errors
+            connection.execute("rollback")
         raise
     connection.execute("commit")

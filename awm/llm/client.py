@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,9 +49,6 @@ class LLM:
         self.step = step
         self._root = root
         self._entries: dict[tuple[str, str, int], RecordingEntry] = {}
-        self.paid_requests = 0
-        """Answers that this run got from a server or a batch, not from the cache; for logs, never for outputs."""
-        self.paid_usage = Usage()
 
     async def ask(self, request: LLMRequest) -> LLMAnswer:
         """Answer a request from the recordings, the response cache, a server or a batch.
@@ -88,14 +85,9 @@ class LLM:
         price = self.config.prices.get(model)
         if price is None:
             return None
-        uncached = usage.input_tokens - usage.cached_input_tokens
+        uncached = max(0, usage.input_tokens - usage.cached_input_tokens)
         dollars = uncached * price.input + usage.cached_input_tokens * price.cached_input
         return (dollars + usage.output_tokens * price.output) / 1_000_000
-
-    @property
-    def changed_prompts(self) -> int:
-        """Number of recorded answers that were replayed for a prompt other than their own."""
-        return self._recorded.changed_prompts if self.config.provider == "recorded" else 0
 
     def finish(self) -> None:
         """Close the step's questions; call it when every item is done or waits.
@@ -126,14 +118,8 @@ class LLM:
         if self.config.provider == "recorded":
             return self._recorded.replay(request)
         key = request_key(request, self.config)
-        answer = await self._cache.call(key, partial(self._pay, request))
+        answer = await self._cache.call(key, lambda: self._provider.answer(request))
         return RecordingEntry.of(request, answer, sampling_parameters(self.config))
-
-    async def _pay(self, request: LLMRequest) -> LLMAnswer:
-        answer = await self._provider.answer(request)
-        self.paid_requests += 1
-        self.paid_usage += answer.usage
-        return answer
 
     @cached_property
     def _recorded(self) -> RecordedProvider:

@@ -5,12 +5,14 @@ Shared by the provider that talks to a server and the one that writes and reads 
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from awm.llm.errors import ItemError, LLMError, ProviderError
-from awm.llm.request import LLMAnswer, LLMRequest, Usage
+from awm.llm.errors import FINISH_REASONS, TOOL_CALLS, ItemError, LLMError, ProviderError
+from awm.llm.request import MAX_TOKENS, LLMAnswer, LLMRequest, Usage
 
 if TYPE_CHECKING:
     from awm.config import LLMConfig
@@ -20,6 +22,7 @@ __all__ = [
     "Failure",
     "NotACompletion",
     "answer_of",
+    "base_url_setting",
     "chat_body",
     "failure_error",
     "filtered_answer",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 OPENAI_URL = "https://api.openai.com/v1"
+BASE_URL_VARIABLE = "OPENAI_BASE_URL"
 SETTINGS = {
     "temperature": "llm.temperature (null leaves it to the server)",
     "max_tokens": "llm.max_output_tokens",
@@ -43,7 +47,7 @@ TokensParameter = Literal["max_completion_tokens", "max_tokens"]
 
 
 class NotACompletion(ItemError):
-    """A server's reply is not a chat completion."""
+    """A server's reply is not a chat completion, or not one that ended as it should."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,13 @@ class Failure:
         """Read an error body; servers disagree on its shape."""
         error = body.get("error", body) if isinstance(body, dict) else body
         if not isinstance(error, dict):
-            return cls(status=status, message=str(error or ""))
+            return cls(status=status, message=_words(error or ""))
         message = error.get("message") or error.get("detail") or error
         return cls(
             status=status,
-            message=str(message),
-            code=str(error.get("code") or error.get("type") or ""),
-            param=str(error.get("param") or ""),
+            message=_words(message),
+            code=_words(error.get("code") or error.get("type") or ""),
+            param=_words(error.get("param") or ""),
         )
 
     def is_about(self, *words: str) -> bool:
@@ -84,9 +88,25 @@ class Failure:
         return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
+def _words(value: Any) -> str:
+    """Text as it is, any other JSON as JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deep to be shown)"
+
+
 def server_of(config: LLMConfig) -> str:
-    """Return the base URL that requests go to."""
-    return (config.base_url or OPENAI_URL).rstrip("/")
+    """Return the base URL that requests go to: llm.base_url, else the SDK's variable, else OpenAI."""
+    return (config.base_url or os.environ.get(BASE_URL_VARIABLE, "").strip() or OPENAI_URL).rstrip("/")
+
+
+def base_url_setting(config: LLMConfig) -> str:
+    """Return the name of what decides where requests go, for messages."""
+    from_environment = not config.base_url and os.environ.get(BASE_URL_VARIABLE, "").strip()
+    return f"the environment variable {BASE_URL_VARIABLE}" if from_environment else "llm.base_url"
 
 
 def tokens_parameter(config: LLMConfig) -> TokensParameter:
@@ -122,39 +142,77 @@ def _response_format(request: LLMRequest, structured_output: StructuredOutput) -
     return {"type": "json_schema", "json_schema": schema}
 
 
-def answer_of(completion: Any, model: str) -> LLMAnswer:
+def answer_of(completion: Any, model: str, source: str) -> LLMAnswer:
     """Read an answer from a chat completion.
 
     :param completion: the parsed JSON of the response.
     :param model: the name that the model was asked for under.
-    :raises NotACompletion: it does not hold one.
+    :param source: who sent it, for messages: a server, or a file and a line.
+    :raises NotACompletion: it does not hold one, or the server says that it failed on the way.
     """
     try:
         choice = completion["choices"][0]
         message = choice["message"]
-        content, refusal = message.get("content"), message.get("refusal")
+        content, refusal, called = message.get("content"), message.get("refusal"), message.get("tool_calls")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise NotACompletion(f"the server's reply is not a chat completion: {str(completion)[:200]}") from None
-    finish_reason = "refusal" if refusal else str(choice.get("finish_reason") or "stop")
-    text = str(refusal or _text_of(content))
-    return LLMAnswer(content=text, finish_reason=finish_reason, model=model, usage=_usage_of(completion.get("usage")))
+        raise NotACompletion(f"{source}: not a chat completion: {_words(completion)[:200]}") from None
+    finish_reason = _finish_reason(choice.get("finish_reason"), source)
+    text = _text_of(content, source)
+    if refusal:
+        finish_reason, text = "refusal", _text_of(refusal, source)
+    elif called and not text.strip() and finish_reason == "stop":
+        finish_reason = TOOL_CALLS
+    usage = _usage_of(completion.get("usage"), source)
+    return LLMAnswer(content=text, finish_reason=finish_reason, model=model, usage=usage)
 
 
-def _text_of(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
-    return str(content or "")
+def _finish_reason(given: Any, source: str) -> str:
+    if given is None:  # some servers leave it out
+        return "stop"
+    if given not in FINISH_REASONS:
+        raise NotACompletion(
+            f"{source}: the answer ended with finish_reason {_words(given)[:80]!r}: it may be half of one"
+        )
+    return str(given)
 
 
-def _usage_of(usage: Any) -> Usage:
+def _text_of(content: Any, source: str) -> str:
+    """Text, or the text parts of a list joined; what a model thought is left out."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        kind = part.get("type", "text") if isinstance(part, dict) and isinstance(content, list) else None
+        if kind in ("thinking", "reasoning"):
+            continue
+        text = part.get("text") if kind in ("text", "output_text") else None
+        if not isinstance(text, str):
+            raise NotACompletion(f"{source}: the answer's content is not text: {_words(content)[:200]}")
+        texts.append(text)
+    return "".join(texts)
+
+
+def _usage_of(usage: Any, source: str) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
     details = usage.get("prompt_tokens_details") or {}
+    if not isinstance(details, dict):
+        raise NotACompletion(f"{source}: usage.prompt_tokens_details is {_words(details)[:80]}, not an object")
     return Usage(
-        input_tokens=int(usage.get("prompt_tokens") or 0),
-        cached_input_tokens=int(details.get("cached_tokens") or 0),
-        output_tokens=int(usage.get("completion_tokens") or 0),
+        input_tokens=_tokens(usage, "prompt_tokens", source),
+        cached_input_tokens=_tokens(details, "cached_tokens", source),
+        output_tokens=_tokens(usage, "completion_tokens", source),
     )
+
+
+def _tokens(counts: dict[str, Any], name: str, source: str) -> int:
+    """A number of tokens; none when it is missing, or negative as some servers write "unknown"."""
+    count = counts.get(name)
+    if count is None:
+        return 0
+    if isinstance(count, bool) or not isinstance(count, int | float) or not count <= MAX_TOKENS:
+        raise NotACompletion(f"{source}: usage says that {name} is {_words(count)[:80]}, which is no number of tokens")
+    return max(0, int(max(0, count)))
 
 
 def is_permanent(failure: Failure) -> bool:
@@ -191,8 +249,8 @@ def failure_error(failure: Failure, config: LLMConfig, model: str | None = None)
         )
     if status == 404:
         return ProviderError(
-            f"{server} does not know model {model} (404): {failure.shown}: check llm.model and llm.base_url "
-            f"(which usually ends in /v1)"
+            f"{server} does not know model {model} (404): {failure.shown}: check llm.model and "
+            f"{base_url_setting(config)} (which usually ends in /v1)"
         )
     if is_permanent(failure) and failure.code != "context_length_exceeded":
         for parameter, setting in SETTINGS.items():

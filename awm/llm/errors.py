@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from awm.llm.request import LLMAnswer
 
 __all__ = [
+    "FINISH_REASONS",
+    "TOOL_CALLS",
     "AnswerError",
     "AnswerPending",
     "BatchPending",
@@ -25,6 +27,11 @@ __all__ = [
     "TruncatedAnswer",
     "answer_error",
 ]
+
+
+TOOL_CALLS = "tool_calls"
+FINISH_REASONS = ("stop", "length", "content_filter", "refusal", TOOL_CALLS, "function_call")
+"""How an answer may end. With any other word nobody knows whether it is whole."""
 
 
 class LLMError(Exception):
@@ -93,6 +100,10 @@ def answer_error(answer: LLMAnswer) -> AnswerError | None:
         return RefusedAnswer("the answer was withheld by a content filter", answer)
     if answer.finish_reason == "refusal":
         return RefusedAnswer(f"the model refused to answer: {answer.content}", answer)
+    if answer.finish_reason not in FINISH_REASONS:
+        return AnswerError(f"the answer ended with finish_reason {answer.finish_reason[:80]!r}: it may be half", answer)
+    if not answer.content.strip() and answer.finish_reason in (TOOL_CALLS, "function_call"):
+        return EmptyAnswer("the model called a tool instead of answering: answer in text", answer)
     if not answer.content.strip():
         return EmptyAnswer("the answer was empty", answer)
     return None

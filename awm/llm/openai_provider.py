@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from awm.llm.completion import (
+    OPENAI_URL,
     Failure,
     StructuredOutput,
     TokensParameter,
     answer_of,
+    base_url_setting,
     chat_body,
     failure_error,
     filtered_answer,
@@ -26,6 +29,7 @@ from awm.llm.completion import (
     tokens_parameter,
 )
 from awm.llm.errors import ItemError, LLMError, ProviderError
+from awm.llm.recording import json_problem
 from awm.llm.request import LLMAnswer, LLMRequest
 from awm.store import digest
 
@@ -85,10 +89,10 @@ class OpenAIProvider:
                 if answer := filtered_answer(refused.failure, self._config.model):
                     return answer
                 raise failure_error(refused.failure, self._config) from None
-        return answer_of(completion, self._config.model)
+        return answer_of(completion, self._config.model, server_of(self._config))
 
     async def embed(self, texts: Sequence[str], model: str) -> list[list[float]]:
-        """Return one vector per text, in their order. Raises like `answer`."""
+        """Return one vector per text, in their order, all of one length. Raises like `answer`."""
         starts = range(0, len(texts), TEXTS_PER_REQUEST)
         chunks = [list(texts[start : start + TEXTS_PER_REQUEST]) for start in starts]
         vectors = await asyncio.gather(*(self._embed_chunk(chunk, model) for chunk in chunks))
@@ -145,9 +149,10 @@ class OpenAIProvider:
         try:
             rows = sorted(reply["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             vectors = []
-        if len(vectors) != len(texts):
+        finite = all(math.isfinite(number) for vector in vectors for number in vector)
+        if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) > 1 or not finite:
             raise ItemError(f"{server_of(self._config)} did not send one embedding per text; is {model} such a model?")
         return vectors
 
@@ -164,16 +169,19 @@ class OpenAIProvider:
             raise self._connection_error(error) from None
         try:
             return json.loads(text)
-        except json.JSONDecodeError:
-            raise self._not_json(text) from None
+        except (ValueError, RecursionError) as error:
+            raise self._not_json(text, error) from None
 
     def _connection_error(self, error: openai.APIConnectionError) -> LLMError:
         import openai
 
+        if isinstance(error.__cause__, LLMError):
+            return error.__cause__  # ours, from below the SDK, of which some releases wrap every exception
         server, cause = server_of(self._config), type(error.__cause__).__name__
         if cause in UNREACHABLE:
             return ProviderError(
-                f"{server} can't be reached ({cause}): check llm.base_url, that the server runs, and the network"
+                f"{server} can't be reached ({cause}): check {base_url_setting(self._config)}, that the server runs, "
+                f"and the network"
             )
         if isinstance(error, openai.APITimeoutError):
             return ItemError(
@@ -182,11 +190,12 @@ class OpenAIProvider:
             )
         return ItemError(f"{server} cut the connection ({cause}), tried {self._config.retries + 1} times")
 
-    def _not_json(self, text: str) -> LLMError:
+    def _not_json(self, text: str, error: Exception) -> LLMError:
         server = server_of(self._config)
         if text.lstrip().startswith("<"):
-            return ProviderError(f"{server} answers with a web page, not with JSON: check llm.base_url (often .../v1)")
-        return ItemError(f"{server} sent a reply that is not JSON: {text[:100]!r}")
+            setting = base_url_setting(self._config)
+            return ProviderError(f"{server} answers with a web page, not with JSON: check {setting} (often .../v1)")
+        return ItemError(f"{server} sent a reply that is not JSON ({json_problem(error)}): {text[:100]!r}")
 
 
 async def embed(texts: Sequence[str], config: LLMConfig, model: str) -> list[list[float]]:
@@ -205,7 +214,7 @@ async def embed(texts: Sequence[str], config: LLMConfig, model: str) -> list[lis
 def _api_key(config: LLMConfig) -> str:
     key = os.environ.get(config.api_key_env, "").strip()
     if not key:
-        if config.base_url is not None:
+        if server_of(config) != OPENAI_URL:
             return LOCAL_KEY  # servers on one's own machine rarely want one; the SDK insists on some text
         raise ProviderError(
             f"the environment variable {config.api_key_env} is not set: put the API key of {server_of(config)} in it, "
@@ -219,6 +228,8 @@ def _api_key(config: LLMConfig) -> str:
 def _client(config: LLMConfig, key: str) -> openai.AsyncOpenAI:
     import openai  # here, because it takes a second and most stages replay
 
+    from awm.llm.bounded_http import BoundedClient
+
     server = server_of(config)
     try:
         parts = urlsplit(server)
@@ -226,6 +237,11 @@ def _client(config: LLMConfig, key: str) -> openai.AsyncOpenAI:
     except ValueError:
         usable = False
     if not usable:
-        raise ProviderError(f"llm.base_url {server!r} is not an address such as http://localhost:8000/v1")
-    timeout = openai.Timeout(config.timeout_s, connect=min(CONNECT_TIMEOUT_S, config.timeout_s))
-    return openai.AsyncOpenAI(base_url=server, api_key=key, timeout=timeout, max_retries=config.retries)
+        setting = base_url_setting(config)
+        raise ProviderError(f"{setting}: {server!r} is not an address such as http://localhost:8000/v1")
+    # A connection that is refused in silence shall be told from an answer that is late: it has less time than a try.
+    timeout = openai.Timeout(config.timeout_s, connect=min(CONNECT_TIMEOUT_S, config.timeout_s / 2))
+    http = BoundedClient(server, config.timeout_s)
+    return openai.AsyncOpenAI(
+        base_url=server, api_key=key, timeout=timeout, max_retries=config.retries, http_client=http
+    )

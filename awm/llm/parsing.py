@@ -16,18 +16,26 @@ Which part of an answer counts:
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import sqlite3
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Literal, TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from awm.llm._code_blocks import (
+    FENCE_LINE,
+    MAX_BLOCKS,
+    TAGS,
+    CodeBlocks,
+    Language,
+    bare_code,
+    is_code_in,
+    python_compiles,
+    sql_complete,
+)
 from awm.llm._relaxed_json import RelaxedReader, UnreadableError
 from awm.llm.errors import LLMError
 
@@ -36,7 +44,9 @@ __all__ = ["MalformedAnswer", "parse_code", "parse_json", "parse_model"]
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_PROBLEMS = 10
-MAX_ENDS = 20  # closing fences tried for one block of code, those outside its strings first
+MAX_CHARACTERS = 2_000_000
+MAX_STEPS = 100_000  # values begun in vain, brackets in prose among them
+STEPS_PER_FAILURE = 10
 EXCERPT = 200
 _HERE = " <<HERE>> "
 
@@ -71,11 +81,13 @@ _LONE_CLOSE = re.compile(r"^[ \t]*</(?:think|thinking)>", re.IGNORECASE | re.MUL
 
 
 def _answer_start(text: str) -> int:
-    """Where the answer begins: behind the thinking blocks.
+    """Where the answer begins: behind the thinking blocks. An answer that is too long to be one is refused.
 
     Chat templates may put the opening tag into the prompt, so a lone closing tag at the start of a line ends a block
     too, unless the text before it looks like an answer.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise MalformedAnswer(f"the answer has more than {MAX_CHARACTERS} characters: give a shorter one")
     position = 0
     while match := _THINK_OPEN.match(text, position):
         close = re.compile(rf"</{match.group(1)}>", re.IGNORECASE).search(text, match.end())
@@ -97,7 +109,6 @@ def _answer_start(text: str) -> int:
 
 _OPENER = re.compile(r"[{\[]")
 _FENCE_BEFORE = re.compile(r"(?:`{3,}|~{3,})[ \t]*[\w+-]*\s*\Z")
-_FENCE_LINE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*?)[ \t\r]*$", re.MULTILINE)
 _CLOSERS = re.compile(r"[\s}\]]*")
 _NEXT_KEY = re.compile(r""",\s*(["'“‘])[^"'“”‘’\n]*["'”’]\s*:""")
 
@@ -161,17 +172,23 @@ def _scan(reader: RelaxedReader, start: int) -> tuple[list[_Found], list[Unreada
     failures: list[UnreadableError] = []
     first = reader.skip_space(start)
     position = start
+    wasted = 0
     while match := _OPENER.search(text, position):
         at = match.start()
         fenced = _FENCE_BEFORE.search(text[max(start, at - 60) : at]) is not None
+        before = reader.steps
         try:
             value, end = reader.value(at)
-            _refuse_early_end(text, at, end)
+            _refuse_early_end(reader, at, end)
         except UnreadableError as error:
+            wasted += reader.steps - before + (error.position - at) // 100
+            if wasted > MAX_STEPS:
+                raise MalformedAnswer("the answer holds too many brackets that begin no JSON", text, at) from None
             if not (error.begun or fenced or at == first):  # a bracket in prose
                 position = at + 1
                 continue
             failures.append(error)
+            wasted += STEPS_PER_FAILURE
             # Never look inside a broken value: a part of it would parse and pass for the whole.
             position = _next_fence(text, error.position, inside=fenced)
         else:
@@ -180,20 +197,19 @@ def _scan(reader: RelaxedReader, start: int) -> tuple[list[_Found], list[Unreada
     return found, failures
 
 
-def _refuse_early_end(text: str, start: int, end: int) -> None:
+def _refuse_early_end(reader: RelaxedReader, start: int, end: int) -> None:
     """An extra bracket at the end of an answer is harmless; one in the middle would cut off what follows it."""
-    closers = _CLOSERS.match(text, end)
+    closers = _CLOSERS.match(reader.text, end)
     behind = closers.end() if closers else end
-    if _NEXT_KEY.match(text, behind):
-        line = text.count("\n", 0, start) + 1
-        what = f"the value that opens in line {line} is closed too early: there is a closing bracket too many"
-        raise UnreadableError(what, end, begun=True)
+    if _NEXT_KEY.match(reader.text, behind):
+        closed = "is closed too early: there is a closing bracket too many"
+        raise UnreadableError(lambda: f"the value that opens in line {reader.line(start)} {closed}", end, begun=True)
 
 
 def _next_fence(text: str, position: int, *, inside: bool) -> int:
     """The start of the next code block's content; the text's end if there is none."""
-    for match in _FENCE_LINE.finditer(text, position):
-        if inside and not match.group(2):
+    for match in FENCE_LINE.finditer(text, position):
+        if inside and not match.group(2).strip():
             inside = False
             continue
         return match.end()
@@ -254,21 +270,8 @@ def _short(value: Any) -> str:
 
 # --- code -----------------------------------------------------------------------------------------------------------
 
-Language = Literal["python", "sql"]
-_TAGS: dict[str, frozenset[str]] = {
-    "python": frozenset({"python", "py", "python3"}),
-    "sql": frozenset({"sql", "sqlite", "sqlite3"}),
-}
-_PYTHON_LINE = re.compile(
-    r"^(?:from [\w.]+ import |import [\w.]+(?: as \w+)?\s*(?:,|#|$)|(?:async )?def \w+\(|class \w+[(:]|@\w+)",
-    re.MULTILINE,
-)
-_SQL_LINE = re.compile(
-    r"^[ \t]*(?:CREATE\s+(?:(?:UNIQUE|TEMP|TEMPORARY|VIRTUAL)\s+)?(?:TABLE|INDEX|VIEW|TRIGGER)\s"
-    r"|INSERT\s+(?:OR\s+\w+\s+)?INTO\s|REPLACE\s+INTO\s|UPDATE\s+\S+\s+SET\s|DELETE\s+FROM\s|PRAGMA\s+\w+|BEGIN\b[^\n]*;"
-    r"|(?:DROP\s+(?:TABLE|INDEX|VIEW|TRIGGER)|ALTER\s+TABLE)\s|WITH\s+(?:RECURSIVE\s+)?\w+\s+AS\s*\(|SELECT\s[^;]*\bFROM\s)",
-    re.MULTILINE | re.IGNORECASE,
-)
+_NOT_TEXT = re.compile(r"[\x00\ud800-\udfff]")
+_BLANK_LINES = re.compile(r"(?:[^\S\n]*+\n)*+")
 
 
 def parse_code(text: str, language: Language) -> str:
@@ -282,102 +285,29 @@ def parse_code(text: str, language: Language) -> str:
     start = _answer_start(text)
     body = text[start:].lstrip("\ufeff")
     offset = len(text) - len(body)
-    compiles = _python_compiles if language == "python" else _sql_complete
-    blocks, unclosed = _code_blocks(body, language, compiles)
-    tagged = [code for tag, code in blocks if tag in _TAGS[language] and code.strip()]
-    untagged = [code for tag, code in blocks if not tag and _is_code(code, language)]
+    compiles = cache(python_compiles if language == "python" else sql_complete)
+    blocks, unclosed = CodeBlocks(body, language, compiles).split()
+    if len(blocks) > MAX_BLOCKS:
+        raise MalformedAnswer(f"there are more than {MAX_BLOCKS} code blocks in the answer: give one")
+    tagged = [code for tag, code in blocks if tag in TAGS[language] and code.strip()]
+    untagged = [code for tag, code in blocks if not tag and code.strip() and is_code_in(code, language)]
     candidates = tagged or untagged
-    if unclosed is not None and not any(compiles(code) for code in candidates):
+    if unclosed and not any(compiles(code) for code in candidates):
         raise MalformedAnswer("the code is cut off: its fence is never closed", text, len(text))
     if not candidates and not blocks:
-        candidates = _bare_code(body, language)
+        candidates = bare_code(body, language)
     if not candidates:
         raise MalformedAnswer(f"there is no {language} code block in the answer", text, offset)
-    best = max(enumerate(candidates), key=lambda pair: (compiles(pair[1]), len(pair[1]), pair[0]))[1]
+    best = candidates[0]
+    if len(candidates) > 1:
+        best = max(enumerate(candidates), key=lambda pair: (compiles(pair[1]), len(pair[1]), pair[0]))[1]
+    if match := _NOT_TEXT.search(best):
+        where = offset + body.index(best) + match.start()
+        raise MalformedAnswer(f"the code holds the character {match.group()!r}, which no code may", text, where)
     return _tidy(best)
 
 
-def _code_blocks(
-    text: str, language: Language, compiles: Callable[[str], bool]
-) -> tuple[list[tuple[str, str]], int | None]:
-    """Return the (tag, content) of each fenced block, and where a fence opens that is never closed."""
-    blocks: list[tuple[str, str]] = []
-    position = 0
-    while opener := _FENCE_LINE.search(text, position):
-        tag = (opener.group(2).split() or [""])[0].lower()
-        start = opener.end() + 1
-        is_code = tag in _TAGS[language] or not tag
-        ends = list(islice(_possible_ends(text, opener), None if is_code else 1))
-        if not ends:
-            return blocks, opener.start()
-        # A fence inside a string of the code is not the end of the block: the code up to there is not complete.
-        likely = sorted(ends, key=lambda end: not _OUTSIDE_STRINGS[language](text[start : end[0]]))[:MAX_ENDS]
-        end, position = next((end for end in likely if len(ends) > 1 and compiles(text[start : end[0]])), likely[0])
-        blocks.append((tag, text[start:end]))
-    return blocks, None
-
-
-def _possible_ends(text: str, opener: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """Where the block may end: (end of its content, position behind the closing fence), nearest first."""
-    mark = opener.group(1)
-    closed = False
-    for match in _FENCE_LINE.finditer(text, opener.end()):
-        if not match.group(2) and match.group(1).startswith(mark):
-            closed = True
-            yield match.start(), match.end()
-    stripped = text.rstrip()
-    if not closed and stripped.endswith(mark) and len(stripped) - len(mark) > opener.end():
-        yield len(stripped) - len(mark), len(text)  # the closing fence behind the last line of code
-
-
-def _python_compiles(code: str) -> bool:
-    return _python_tree(code) is not None
-
-
-def _python_tree(code: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes are for the caller's check to report
-        try:
-            return ast.parse(code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def _sql_complete(code: str) -> bool:
-    return sqlite3.complete_statement(code + "\n;")
-
-
-_OUTSIDE_STRINGS: dict[str, Callable[[str], bool]] = {
-    "python": lambda code: (code.count('"""') + code.count("'''")) % 2 == 0,
-    "sql": lambda code: code.count("'") % 2 == 0,
-}
-
-
-def _is_code(text: str, language: Language) -> bool:
-    if language == "sql":
-        return _SQL_LINE.search(text) is not None
-    tree = _python_tree(text)
-    if tree is None:
-        return _PYTHON_LINE.search(text) is not None
-    return any(not isinstance(node, ast.Expr) for node in tree.body)
-
-
-def _bare_code(text: str, language: Language) -> list[str]:
-    """The text without fences, from its first line of code on, if it is code."""
-    line = (_PYTHON_LINE if language == "python" else _SQL_LINE).search(text)
-    if language == "python" and _python_compiles(text):
-        return [text] if _is_code(text, language) else []
-    if line is None:
-        return []
-    before, code = text[: line.start()], text[line.start() :]
-    if language == "python":
-        return [text] if not before.strip() else [code] * _python_compiles(code)
-    is_comment = all(part.strip().startswith("--") or not part.strip() for part in before.splitlines())
-    return [text] if is_comment else [code] * code.rstrip().endswith(";")
-
-
 def _tidy(code: str) -> str:
-    lines = code.replace("\r\n", "\n").rstrip().split("\n")
-    while lines and not lines[0].strip():
-        del lines[0]
-    return "\n".join(lines) + "\n"
+    code = code.replace("\r\n", "\n").rstrip()
+    match = _BLANK_LINES.match(code)
+    return code[match.end() if match else 0 :] + "\n"

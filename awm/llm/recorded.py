@@ -13,14 +13,13 @@ __all__ = ["RecordedProvider"]
 class RecordedProvider:
     """Answers by step, item and attempt, whatever the prompt says.
 
-    A prompt that has changed since its answer was recorded is replayed all the same, and counted: the data stay what
-    they are until someone asks a model again.
+    A prompt that has changed since its answer was recorded is replayed all the same: the data stay what they are until
+    someone asks a model again. The entry names the prompt it was recorded for.
     """
 
     def __init__(self, recording: Recording) -> None:
         """Replay a recording."""
         self._recording = recording
-        self._changed: set[tuple[str, str, int]] = set()
 
     def replay(self, request: LLMRequest) -> RecordingEntry:
         """Return the recorded entry for a request.
@@ -30,14 +29,7 @@ class RecordedProvider:
         entry = self._recording.get(request.step, request.item, request.attempt)
         if entry is None:
             raise NotRecorded(request.step, request.item, request.attempt)
-        if entry.prompt_sha256 != request.prompt_sha256:
-            self._changed.add(entry.position)
         return entry
-
-    @property
-    def changed_prompts(self) -> int:
-        """Number of answers replayed for a prompt other than the one they were recorded for."""
-        return len(self._changed)
 
     def fingerprint(self, step: str, item: str) -> str:
         """Hash (64 hex digits) of all recorded answers of an item: changes when any of them does."""

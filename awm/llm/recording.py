@@ -9,16 +9,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from awm.llm.errors import RecordingError
-from awm.llm.request import Frozen, LLMAnswer, LLMRequest, Usage, answer_key
-from awm.store import write_atomic
+from awm.llm.request import MAX_TOKENS, Frozen, LLMAnswer, LLMRequest, Usage, answer_key
+from awm.store import canonical_json, write_atomic
 
-__all__ = ["SHARDS", "Recording", "RecordingEntry", "read_entries", "shard_of", "write_entries", "write_shards"]
+__all__ = [
+    "SHARDS",
+    "Recording",
+    "RecordingEntry",
+    "files_of",
+    "json_problem",
+    "read_entries",
+    "read_json_lines",
+    "shard_of",
+    "write_entries",
+    "write_shards",
+]
 
 SHARDS = 16
 
@@ -35,6 +47,23 @@ class RecordingEntry(Frozen):
     finish_reason: str
     content: str
     usage: Usage
+
+    @field_validator("parameters")
+    @classmethod
+    def _hashable(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """They are part of the answer's key, which knows neither NaN nor half of a surrogate pair."""
+        try:
+            canonical_json(value).encode()
+        except (ValueError, RecursionError) as error:
+            raise ValueError(json_problem(error)) from None
+        return value
+
+    @field_validator("usage")
+    @classmethod
+    def _countable(cls, value: Usage) -> Usage:
+        if max(value.input_tokens, value.cached_input_tokens, value.output_tokens) > MAX_TOKENS:
+            raise ValueError(f"more than {MAX_TOKENS} tokens")
+        return value
 
     @classmethod
     def of(cls, request: LLMRequest, answer: LLMAnswer, parameters: dict[str, Any]) -> RecordingEntry:
@@ -87,10 +116,10 @@ class Recording:
     def load(cls, folder: Path) -> Recording:
         """Read all `*.jsonl` of a folder, in the order of their names. A folder that does not exist is empty.
 
-        :raises RecordingError: a line is not a recorded answer, or repeats an earlier one.
+        :raises RecordingError: the folder can't be read, or a line is not a recorded answer or repeats an earlier one.
         """
         recording = cls()
-        for path in sorted(folder.glob("*.jsonl")):
+        for path in files_of(folder, "*.jsonl"):
             for number, entry in read_entries(path):
                 recording._add(entry, f"{path}, line {number}")
         return recording
@@ -124,6 +153,19 @@ class Recording:
         return self._by_item.get((step, item), [])
 
 
+def files_of(folder: Path, pattern: str) -> list[Path]:
+    """List the files of a folder whose names match, by name. A folder that does not exist is empty.
+
+    :raises RecordingError: the folder can't be read, or is none.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RecordingError(f"{folder} can't be read: {error.strerror}: make it a folder that you may read") from None
+
+
 def read_entries(path: Path) -> Iterator[tuple[int, RecordingEntry]]:
     """Read one file of recorded answers, with line numbers from 1.
 
@@ -155,11 +197,25 @@ def read_json_lines(path: Path, kind: str) -> Iterator[tuple[int, Any]]:
             continue
         try:
             yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            cut = "the last line is cut off" if number == len(lines) else f"not JSON ({error.msg})"
+        except (ValueError, RecursionError) as error:
+            is_cut = number == len(lines) and isinstance(error, json.JSONDecodeError)
+            cut = "the last line is cut off" if is_cut else f"not JSON ({json_problem(error)})"
             raise RecordingError(
                 f"{path}, line {number}: {cut}: write or download the file again, or delete this {kind}"
             ) from None
+
+
+def json_problem(error: Exception) -> str:
+    """Return in few words why JSON can't be read or written."""
+    match error:
+        case json.JSONDecodeError():
+            return error.msg
+        case RecursionError():
+            return "nested too deep"
+        case UnicodeError():
+            return "half of a surrogate pair"
+        case _:
+            return "a number that is too long, or none such as NaN"
 
 
 def shard_of(item: str) -> int:

@@ -22,6 +22,8 @@ __all__ = [
 ]
 
 KEY_VERSION = 1
+MAX_TOKENS = 10**12
+"""No answer costs more; a count above it is a mistake of whoever counted."""
 
 
 def _writable(value: Any) -> Any:
@@ -48,17 +50,9 @@ class Message(Frozen):
 class Usage(Frozen):
     """Tokens that one answer cost. Cached input tokens are part of the input tokens."""
 
-    input_tokens: int = 0
-    cached_input_tokens: int = 0
-    output_tokens: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        """Sum, field by field."""
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-        )
+    input_tokens: int = Field(default=0, ge=0)
+    cached_input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
 
 
 class LLMRequest(Frozen):
@@ -84,7 +78,7 @@ class LLMAnswer(Frozen):
     """What a model answered. `model` is the name it was asked for under, so that it is the same on every server."""
 
     content: Text
-    finish_reason: str = Field(description="`stop`, `length`, `content_filter`, or `refusal` for a refusal in words")
+    finish_reason: Text = Field(description="One of `FINISH_REASONS`; `refusal` stands for a refusal in words")
     model: str
     usage: Usage = Usage()
 

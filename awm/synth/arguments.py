@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from awm.env.database import open_database
 from awm.env.sql import quote_identifier
 from awm.models import Parameter, ToolSpec
 
-__all__ = ["Rows", "draw_arguments", "malformed_arguments", "missing_id_arguments"]
+__all__ = ["Rows", "changed_rows", "draw_arguments", "malformed_arguments", "missing_id_arguments"]
 
 USER_ID = 1
 MISSING_ID = 987_654_321
@@ -74,6 +74,7 @@ class Rows:
             self.keys = {name: _primary_key(connection, name) for name in sorted(names)}
         finally:
             connection.close()
+        self._own: dict[str, list[dict[str, Any]]] = {}
 
     def source(self, column: str) -> tuple[str, str]:
         """Table and column that valid values come from: a foreign key stands for the key that it refers to."""
@@ -82,6 +83,27 @@ class Rows:
             if reference.column == name:
                 return reference.parent, reference.parent_column
         return table, name
+
+    def own(self, table: str) -> list[dict[str, Any]]:
+        """The signed-in user's rows of a table, by their own reference to `users` or their parents'."""
+        if table not in self._own:
+            self._own[table] = [row for row in self.rows[table] if self._owner(table, row) == USER_ID]
+        return self._own[table]
+
+    def _owner(self, table: str, row: dict[str, Any], depth: int = 0) -> Any:
+        """User that a row belongs to; None when there is none."""
+        if table == "users":
+            return row.get("id")
+        direct = [row[reference.column] for reference in self.references[table] if reference.parent == "users"]
+        if direct:
+            return USER_ID if USER_ID in direct else direct[0]
+        for reference in self.references[table] if depth < 3 else ():
+            for parent in self.rows[reference.parent]:
+                if parent[reference.parent_column] == row[reference.column]:
+                    owner = self._owner(reference.parent, parent, depth + 1)
+                    if owner is not None:
+                        return owner
+        return None
 
     def names_a_row(self, column: str) -> bool:
         """Whether values of a column are primary keys, so that an unknown one is a mistake and no empty filter."""
@@ -111,8 +133,23 @@ def _primary_key(connection: sqlite3.Connection, table: str) -> list[str]:
     return [column["name"] for column in sorted(columns, key=lambda column: int(column["pk"])) if column["pk"]]
 
 
-def draw_arguments(tool: ToolSpec, rows: Rows, seed: str) -> Iterator[dict[str, Any]]:
-    """Endless valid arguments, the plainest first: required parameters alone, then all, then any mixture."""
+def changed_rows(before: Rows, after: Rows) -> dict[str, dict[str, Any]]:
+    """For each table that differs, the first row that is new or not as it was."""
+    changed = {}
+    for table, rows in after.rows.items():
+        known = {repr(row) for row in before.rows[table]}
+        if fresh := next((row for row in rows if repr(row) not in known), None):
+            changed[table] = fresh
+    return changed
+
+
+def draw_arguments(
+    tool: ToolSpec, rows: Rows, seed: str, pinned: Mapping[str, dict[str, Any]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Endless valid arguments, the plainest first: required parameters alone, then all, then any mixture.
+
+    `pinned` rows, by table, are taken before any other row of their table.
+    """
     rng = random.Random(f"{seed}/{tool.name}")
     optional = [parameter for parameter in tool.parameters if not parameter.required]
     required = [parameter for parameter in tool.parameters if parameter.required]
@@ -124,11 +161,18 @@ def draw_arguments(tool: ToolSpec, rows: Rows, seed: str) -> Iterator[dict[str, 
             chosen = list(tool.parameters)
         else:
             chosen = required + [parameter for parameter in optional if rng.random() < 0.5]
-        yield _draw(chosen, rows, rng, plain=turn < 2)
+        yield _draw(chosen, rows, rng, pinned or {}, plain=turn < 2)
         turn += 1
 
 
-def _draw(parameters: Sequence[Parameter], rows: Rows, rng: random.Random, *, plain: bool) -> dict[str, Any]:
+def _draw(
+    parameters: Sequence[Parameter],
+    rows: Rows,
+    rng: random.Random,
+    pinned: Mapping[str, dict[str, Any]],
+    *,
+    plain: bool,
+) -> dict[str, Any]:
     chosen: dict[str, dict[str, Any]] = {}
     drawn: dict[str, Any] = {}
     order = [parameter for parameter in parameters if parameter.column]
@@ -137,7 +181,11 @@ def _draw(parameters: Sequence[Parameter], rows: Rows, rng: random.Random, *, pl
     for parameter in order:
         assert parameter.column is not None
         table, column = rows.source(parameter.column)
-        value = _row_value(table, column, rows, chosen, rng, own=own)
+        if table in pinned and table not in chosen:
+            chosen[table] = pinned[table]
+            value = pinned[table][column]
+        else:
+            value = _row_value(table, column, rows, chosen, rng, own=own)
         if value is not None:
             drawn[parameter.name] = _shaped(value, parameter, table, column, rows, rng)
     for parameter in parameters:
@@ -149,12 +197,10 @@ def _draw(parameters: Sequence[Parameter], rows: Rows, rng: random.Random, *, pl
 def _row_value(
     table: str, column: str, rows: Rows, chosen: dict[str, dict[str, Any]], rng: random.Random, *, own: bool
 ) -> Any:
-    """A value of a row that belongs to the rows chosen so far; None when the table has none."""
-    candidates = _related(table, rows, chosen)
+    """A value of a row that goes with the rows chosen so far, most of the time; None when the table has none."""
+    candidates = _related(table, rows, chosen) if rng.random() < 0.8 else []
     if not candidates:
-        candidates = rows.rows[table]
-        if own:
-            candidates = [row for row in candidates if _owner(table, row, rows) == USER_ID] or candidates
+        candidates = (own and rows.own(table)) or rows.rows[table]
     candidates = [row for row in candidates if row[column] is not None]
     if not candidates:
         return None
@@ -165,7 +211,10 @@ def _row_value(
 
 
 def _related(table: str, rows: Rows, chosen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a table that refer to a chosen row, or that a chosen row refers to; none when they are unrelated."""
+    """Rows of a table that go with a chosen row; none when the tables have nothing to do with each other.
+
+    That is, in this order: what the chosen row refers to, what refers to it, and what a third table links it to.
+    """
     if table in chosen:
         return [row for row in rows.rows[table] if row != chosen[table]]
     for name, row in chosen.items():
@@ -178,24 +227,20 @@ def _related(table: str, rows: Rows, chosen: dict[str, dict[str, Any]]) -> list[
         if reference.parent in chosen:
             value = chosen[reference.parent][reference.parent_column]
             return [row for row in rows.rows[table] if row[reference.column] == value]
+    return [row for name in chosen for row in _linked(table, name, rows, chosen[name])]
+
+
+def _linked(table: str, other: str, rows: Rows, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a table that some third table links to a row of another one."""
+    for link, references in rows.references.items():
+        there = next((reference for reference in references if reference.parent == other), None)
+        here = next((reference for reference in references if reference.parent == table), None)
+        if there is None or here is None or "users" in (table, other):
+            continue
+        values = [entry[here.column] for entry in rows.rows[link] if entry[there.column] == row[there.parent_column]]
+        if found := [entry for entry in rows.rows[table] if entry[here.parent_column] in values]:
+            return found
     return []
-
-
-def _owner(table: str, row: dict[str, Any], rows: Rows, depth: int = 0) -> Any:
-    """User that a row belongs to, by its own reference to `users` or by its parents'; None when there is none."""
-    if table == "users":
-        return row.get("id")
-    direct = [reference for reference in rows.references[table] if reference.parent == "users"]
-    if direct:
-        return USER_ID if any(row[reference.column] == USER_ID for reference in direct) else row[direct[0].column]
-    if depth < 3:
-        for reference in rows.references[table]:
-            for parent in rows.rows[reference.parent]:
-                if parent[reference.parent_column] == row[reference.column]:
-                    owner = _owner(reference.parent, parent, rows, depth + 1)
-                    if owner is not None:
-                        return owner
-    return None
 
 
 def _shaped(value: Any, parameter: Parameter, table: str, column: str, rows: Rows, rng: random.Random) -> Any:

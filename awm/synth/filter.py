@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from awm.config import FilterConfig
 from awm.env.errors import EnvironmentFault
 from awm.env.host import Sandbox
-from awm.models import DatabaseSummary, EnvironmentSummary, Outcome, Rejection, Scenario, Task, Toolset
+from awm.models import DatabaseSummary, EnvironmentSummary, ModuleSummary, Outcome, Rejection, Scenario, Task, Toolset
 from awm.synth.tools import signature_problems
 from awm.verify.code import code_verdict
 
@@ -27,6 +27,7 @@ class Candidate:
     summary: DatabaseSummary | None
     snapshot: bytes | None
     source: str | None
+    module: ModuleSummary | None
     verifiers: Mapping[int, str]
 
 
@@ -63,6 +64,7 @@ def judge_candidate(sandbox: Sandbox, candidate: Candidate, config: FilterConfig
         code_lines=len(source.splitlines()),
         tasks=tuple(task.number for task in good),
         task_kinds=dict(sorted(kinds.items())),
+        unreached_tools=candidate.module.unreached if candidate.module else (),
         clock=summary.clock,
         content_hash=summary.content_hash,
         tools_sha256=hashlib.sha256(source.encode()).hexdigest(),

@@ -167,6 +167,8 @@ class ScenarioBuild:
     surplus: int = 0
     clusters: int = 0
     shortfall: str = ""
+    recording_ends: bool = False
+    """Whether no further round is recorded."""
 
     def reject(self, name: str, reason: str, detail: str) -> None:
         """Book a candidate as rejected."""
@@ -211,6 +213,7 @@ async def _round(
     except ProviderError:
         if number == 1 or runner.params.llm.provider != "recorded":
             raise
+        build.recording_ends = True
         return None
     build.records.append(record)
     if record.artifact is None:
@@ -228,9 +231,16 @@ def _without_duplicates(
     embedder: Embedder,
     config: ScenariosConfig,
 ) -> list[ScenarioAnswer]:
-    """Candidates that resemble no seed by name, and no scenario or earlier candidate by name and description."""
+    """Candidates that resemble no seed (by name, or with description) and no scenario or earlier candidate."""
     threshold = config.embedding.threshold
-    by_seed = near_duplicates(embedder, list(seeds), [entry.name for entry in found], threshold, among_candidates=False)
+    by_seed = [
+        by_name or by_description
+        for by_name, by_description in zip(
+            near_duplicates(embedder, seeds, [entry.name for entry in found], threshold, among_candidates=False),
+            near_duplicates(embedder, seeds, [_text(entry) for entry in found], threshold, among_candidates=False),
+            strict=True,
+        )
+    ]
     kept = [_text(scenario) for scenario in build.scenarios]
     by_text = near_duplicates(embedder, kept, [_text(entry) for entry in found], threshold)
     earlier = [*(scenario.name for scenario in build.scenarios), *(entry.name for entry in found)]
@@ -261,7 +271,11 @@ async def _classify(
     room = Counter(scenario.category for scenario in build.scenarios)
     for slug, entry, record in zip(slugs, entries, records, strict=True):
         if record.artifact is None:
-            build.reject(entry.name, "classifier_failed", f"{record.reason}: {record.detail}")
+            detail = f"{record.reason}: {record.detail}"
+            rejection = record.rejection("scenarios")
+            build.rejections.append(
+                rejection.model_copy(update={"item": entry.name, "reason": "classifier_failed", "detail": detail})
+            )
             continue
         verdict = Class.model_validate(record.artifact)
         if not verdict.stateful:
@@ -291,7 +305,12 @@ def _shortfall(build: ScenarioBuild, config: ScenariosConfig) -> str:
     reasons = Counter(rejection.reason for rejection in build.rejections)
     rounds = sum(record.item.startswith("round-") for record in build.records)
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "no candidate was rejected"
+    advice = "raise scenarios.max_rounds or scenarios.max_per_category"
+    if not build.candidates:
+        advice = "no round gave an answer that could be used: see data/rejects/scenarios.json"
+    elif build.recording_ends:
+        advice = "no further round is recorded: set llm.provider to 'openai' or 'batch' for more"
     return (
         f"{len(build.scenarios)} of {config.count} scenarios: {rounds} of {config.max_rounds} rounds gave "
-        f"{build.candidates} candidates ({why}); raise scenarios.max_rounds or scenarios.max_per_category"
+        f"{build.candidates} candidates ({why}); {advice}"
     )

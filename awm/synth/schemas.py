@@ -16,7 +16,7 @@ from awm.models import Artifact, Scenario, TaskSet
 from awm.synth.blocks import merge_sql
 from awm.synth.loop.step import Item, Problem
 
-__all__ = ["SchemasStep", "Sql", "read_sql", "schema_items", "sql_excerpt", "statement_problems"]
+__all__ = ["SchemasStep", "Sql", "SqlStep", "read_sql", "schema_items", "sql_excerpt", "statement_problems"]
 
 _SNAKE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 EXCERPT_WITHOUT_PARTS = 4000
@@ -56,12 +56,29 @@ def statement_problems(sql: str, kinds: tuple[str, ...]) -> list[Problem]:
     return problems
 
 
-class SchemasStep:
-    """Asks for the schema of one scenario. The answer is its SQL text; its parts are the tables."""
+class SqlStep:
+    """What the steps whose answer is a script share. The answer is its SQL text; its parts are the tables."""
+
+    answer_model = None
+
+    def read(self, content: str, item: Item, previous: str | None) -> str:
+        """The statements of the answer."""
+        return read_sql(content, previous)
+
+    def excerpt(self, answer: str, parts: Sequence[str]) -> str:
+        """The statements for the named tables."""
+        return sql_excerpt(answer, parts)
+
+    def artifact(self, answer: str, item: Item) -> Sql:
+        """The script as it was executed."""
+        return Sql(sql=answer)
+
+
+class SchemasStep(SqlStep):
+    """Asks for the schema of one scenario."""
 
     name = "schemas"
     prompt = "schemas"
-    answer_model = None
 
     def __init__(self, config: SchemasConfig, clock: str) -> None:
         self.config = config
@@ -71,10 +88,6 @@ class SchemasStep:
         """Values for the prompt file."""
         scenario, tasks = item.subject
         return {"scenario": scenario, "tasks": tasks.tasks, **self.config.model_dump()}
-
-    def read(self, content: str, item: Item, previous: str | None) -> str:
-        """The DDL of the answer."""
-        return read_sql(content, previous)
 
     def check(self, answer: str, item: Item) -> list[Problem]:
         """Execute every statement, then look at the tables that came of it."""
@@ -90,14 +103,6 @@ class SchemasStep:
             return self._tables(connection)
         finally:
             connection.close()
-
-    def excerpt(self, answer: str, parts: Sequence[str]) -> str:
-        """The statements for the named tables."""
-        return sql_excerpt(answer, parts)
-
-    def artifact(self, answer: str, item: Item) -> Sql:
-        """The script as it was executed."""
-        return Sql(sql=answer)
 
     def _tables(self, connection: sqlite3.Connection) -> list[Problem]:
         tables = {row["name"]: row for row in connection.execute("PRAGMA table_list") if _is_own(row)}
@@ -144,7 +149,12 @@ def schema_items(scenarios: Sequence[Scenario], tasks: dict[str, TaskSet], step:
         Item(
             scenario.slug,
             (scenario, tasks[scenario.slug]),
-            [scenario.model_dump(), tasks[scenario.slug].model_dump(mode="json"), step.config.model_dump()],
+            [
+                scenario.model_dump(),
+                tasks[scenario.slug].model_dump(mode="json"),
+                step.config.model_dump(),
+                step.clock,
+            ],
         )
         for scenario in scenarios
         if scenario.slug in tasks

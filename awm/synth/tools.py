@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from awm.config import ToolsConfig
+from pydantic import Field
+
+from awm.config import SandboxConfig, ToolsConfig
 from awm.env.errors import EnvironmentFault, ModuleError
 from awm.env.host import Sandbox
 from awm.env.lint import ALLOWED_MODULES
@@ -18,9 +20,9 @@ from awm.models import Artifact, Parameter, Scenario, Toolset, ToolSpec
 from awm.store import pretty_json
 from awm.synth.blocks import merge_python, outline, part_source
 from awm.synth.loop.step import CheckFailure, Item, Problem
-from awm.synth.trial import try_module
+from awm.synth.trial import Trials, try_module
 
-__all__ = ["Code", "ToolsStep", "ToolsSubject", "module_problems", "read_python", "tools_items"]
+__all__ = ["Code", "Module", "ToolsStep", "ToolsSubject", "module_problems", "read_python", "tools_items"]
 
 STANDARD_LIBRARY = tuple(sorted(name for name in ALLOWED_MODULES if not name.startswith(("awm", "pydantic"))))
 
@@ -29,6 +31,12 @@ class Code(Artifact):
     """The source of a Python module."""
 
     source: str
+
+
+class Module(Code):
+    """A tool module that was tried."""
+
+    unreached: tuple[str, ...] = Field(description="Tools that never succeeded: no state that they accept was reached")
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ def read_python(content: str, previous: str | None) -> str:
     source = parse_code(content, "python")
     try:
         ast.parse(source)
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CheckFailure([_syntax_problem(error)]) from None
     try:
         return merge_python(previous, source) if previous is not None else source.strip() + "\n"
@@ -59,10 +67,10 @@ def read_python(content: str, previous: str | None) -> str:
         raise MalformedAnswer(str(error)) from None
 
 
-def _syntax_problem(error: SyntaxError | ValueError) -> Problem:
+def _syntax_problem(error: Exception) -> Problem:
     if isinstance(error, SyntaxError):
         return Problem("syntax", f"line {error.lineno}: {error.msg}: {(error.text or '').strip()[:120]}")
-    return Problem("syntax", str(error))
+    return Problem("syntax", str(error) or f"nested too deeply ({type(error).__name__})")
 
 
 def module_problems(error: ModuleError, source: str) -> list[Problem]:
@@ -75,7 +83,7 @@ def _part_of(message: str, source: str) -> str | None:
     found = re.match(r"line (\d+)", message)
     try:
         body = ast.parse(source).body if found else []
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and found:
@@ -95,6 +103,7 @@ class ToolsStep:
     def __init__(self, config: ToolsConfig, sandbox: Sandbox) -> None:
         self.config = config
         self.sandbox = sandbox
+        self._trials: dict[tuple[str, str], Trials] = {}
 
     def variables(self, item: Item) -> dict[str, Any]:
         """Values for the prompt file."""
@@ -121,25 +130,35 @@ class ToolsStep:
             return module_problems(error, answer)
         except EnvironmentFault as fault:
             return [Problem("load", f"loading the module ended the process: {fault}")]
-        problems = signature_problems(subject.toolset, signatures)
-        return problems or try_module(
-            self.sandbox,
-            answer,
-            subject.toolset,
-            subject.snapshot,
-            subject.clock,
-            valid_calls=self.config.valid_calls,
-            seed=self.config.seed,
-        )
+        if problems := signature_problems(subject.toolset, signatures):
+            return problems
+        trials = self._try(answer, subject)
+        allowed = int(self.config.max_unreached * len(subject.toolset.tools))
+        return trials.problems or (trials.unreached if len(trials.unreached) > allowed else [])
 
     def excerpt(self, answer: str, parts: Sequence[str]) -> str:
         """The named definitions, and the names of the others."""
         sources = [source for part in parts if (source := part_source(answer, part))]
         return "```python\n" + "\n\n".join([*sources, f"# the module's outline:\n{outline(answer)}"]) + "\n```"
 
-    def artifact(self, answer: str, item: Item) -> Code:
+    def artifact(self, answer: str, item: Item) -> Module:
         """The module as it was tried."""
-        return Code(source=answer)
+        unreached = self._try(answer, item.subject).unreached
+        return Module(source=answer, unreached=tuple(problem.part for problem in unreached if problem.part))
+
+    def _try(self, source: str, subject: ToolsSubject) -> Trials:
+        key = (subject.scenario.slug, source)
+        if key not in self._trials:
+            self._trials[key] = try_module(
+                self.sandbox,
+                source,
+                subject.toolset,
+                subject.snapshot,
+                subject.clock,
+                valid_calls=self.config.valid_calls,
+                seed=self.config.seed,
+            )
+        return self._trials[key]
 
 
 def tool_json(tool: ToolSpec) -> dict[str, Any]:
@@ -214,7 +233,7 @@ def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
     return resolved
 
 
-def tools_items(subjects: Sequence[ToolsSubject], config: ToolsConfig) -> list[Item]:
+def tools_items(subjects: Sequence[ToolsSubject], config: ToolsConfig, sandbox: SandboxConfig) -> list[Item]:
     """One item per scenario that has a toolset and an initial state."""
     return [
         Item(
@@ -227,6 +246,7 @@ def tools_items(subjects: Sequence[ToolsSubject], config: ToolsConfig) -> list[I
                 subject.content_hash,
                 subject.clock,
                 config.model_dump(),
+                sandbox.model_dump(),
             ],
         )
         for subject in subjects

@@ -7,7 +7,6 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -19,24 +18,16 @@ from awm.env.database import build, open_database
 from awm.env.lint_signature import RESERVED_NAMES
 from awm.env.sql import quote_identifier, split_statements
 from awm.llm.parsing import parse_model
-from awm.models import Parameter, Scenario, TaskSet, Toolset, ToolSpec
+from awm.models import Parameter, Toolset, ToolSpec
 from awm.synth.answers import ParameterAnswer, ToolAnswer, ToolsetAnswer
+from awm.synth.design import Design
 from awm.synth.loop.step import Item, Problem
 
-__all__ = ["ToolsetSubject", "ToolsetsStep", "toolset_items"]
+__all__ = ["ToolsetsStep"]
 
 MAX_NAME = 64
 _SNAKE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
 _CALLERS = {"current_user_id", "acting_user_id", "caller_id", "signed_in_user_id", "logged_in_user_id"}
-
-
-@dataclass(frozen=True)
-class ToolsetSubject:
-    """What a toolset is specified for."""
-
-    scenario: Scenario
-    tasks: TaskSet
-    schema: str
 
 
 class ToolsetsStep:
@@ -52,13 +43,8 @@ class ToolsetsStep:
 
     def variables(self, item: Item) -> dict[str, Any]:
         """Values for the prompt file."""
-        subject: ToolsetSubject = item.subject
-        return {
-            "scenario": subject.scenario,
-            "tasks": subject.tasks.tasks,
-            "schema": subject.schema.strip(),
-            **self.config.model_dump(),
-        }
+        design: Design = item.subject
+        return {**design.variables(), **self.config.model_dump()}
 
     def read(self, content: str, item: Item, previous: ToolsetAnswer | None) -> ToolsetAnswer:
         """The tools of the answer; a repair replaces those of the same name."""
@@ -192,23 +178,3 @@ def _spec(tool: ToolAnswer) -> ToolSpec:
         parameters=tuple(Parameter(**parameter.model_dump()) for parameter in tool.parameters),
         result=tool.result,
     )
-
-
-def toolset_items(
-    scenarios: Sequence[Scenario], tasks: dict[str, TaskSet], schemas: dict[str, str], step: ToolsetsStep
-) -> list[Item]:
-    """One item per scenario that has a schema."""
-    return [
-        Item(
-            scenario.slug,
-            ToolsetSubject(scenario, tasks[scenario.slug], schemas[scenario.slug]),
-            [
-                scenario.model_dump(),
-                tasks[scenario.slug].model_dump(mode="json"),
-                schemas[scenario.slug],
-                step.config.model_dump(),
-            ],
-        )
-        for scenario in scenarios
-        if scenario.slug in schemas
-    ]

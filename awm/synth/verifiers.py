@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from awm.config import VerifiersConfig
+from awm.config import SandboxConfig, VerifiersConfig
 from awm.env.database import open_database, table_counts
 from awm.env.errors import EnvironmentFault, ModuleError
 from awm.env.host import Sandbox
@@ -122,7 +122,7 @@ def _table_rows(connection: sqlite3.Connection, table: str, limit: int) -> Table
     return TableRows(table, tuple(column["name"] for column in columns), shown, max(0, len(rows) - limit))
 
 
-def verifier_items(subjects: Sequence[VerifierSubject], config: VerifiersConfig) -> list[Item]:
+def verifier_items(subjects: Sequence[VerifierSubject], config: VerifiersConfig, sandbox: SandboxConfig) -> list[Item]:
     """One item per task."""
     return [
         Item(
@@ -136,6 +136,7 @@ def verifier_items(subjects: Sequence[VerifierSubject], config: VerifiersConfig)
                 subject.clock,
                 subject.task.model_dump(mode="json"),
                 config.model_dump(),
+                sandbox.model_dump(),
             ],
         )
         for subject in subjects

@@ -2,11 +2,15 @@
 
 import sqlite3
 import time
+from collections.abc import Callable
 
 import pytest
 
 from awm.env.clock import FrozenClock
 from awm.env.database import (
+    BUILD_MAX_CHARACTERS,
+    BUILD_MAX_STATEMENTS,
+    DamagedDatabase,
     StatementError,
     build,
     content_hash,
@@ -216,15 +220,65 @@ def test_a_trigger_that_undoes_everything_ends_the_build() -> None:
     assert problems(A + trigger + "INSERT INTO a VALUES (1, 'x'); INSERT INTO a VALUES (2, 'y');") == [(2, "no")]
 
 
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) INSERT INTO c SELECT max(n) FROM r;"
+
+
 def test_at_most_20_problems() -> None:
     assert len(problems(A + "INSERT INTO a VALUES (1);" * 50)) == 20
 
 
 def test_an_endless_statement_is_stopped() -> None:
-    endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) INSERT INTO c SELECT max(n) FROM r;"
-    [(index, message)] = problems(f"CREATE TABLE c (n); {endless} INSERT INTO c VALUES (1, 2);")
+    [(index, message)] = problems(f"CREATE TABLE c (n); {ENDLESS} INSERT INTO c VALUES (1, 2);")
     assert index == 1
-    assert message.endswith("the statement does not come to an end")
+    assert message == "stopped after 3000000 steps in all: a query has no end, or makes far too many rows"
+
+
+def test_all_statements_share_one_budget() -> None:
+    large = ENDLESS.replace("FROM r)", "FROM r WHERE n < 50000)")
+    assert problems("CREATE TABLE c (n);" + large * 2) == []
+    small = ENDLESS.replace("FROM r)", "FROM r WHERE n < 40)")
+    assert problems("CREATE TABLE c (n);" + small * 500) == []
+    [first] = problems("CREATE TABLE c (n);" + large * 60)
+    assert first[0] < 20
+    assert first[1].startswith("stopped after 3000000 steps")
+    assert problems("CREATE TABLE c (n);" + large * 60) == [first]
+
+
+def test_a_failing_statement_is_explained_within_the_budget() -> None:
+    rows = ENDLESS.replace("INTO c SELECT max(n)", "INTO b SELECT n, n").replace("FROM r)", "FROM r WHERE n < 10000)")
+    found = problems(A + B + rows * 20)
+    assert found[0][1].startswith("FOREIGN KEY constraint failed: b, row 1: a_id = 1 has no match in a(id)")
+    assert len(found) < 10
+
+
+def test_a_script_has_a_most_of_statements_and_characters() -> None:
+    inserts = "INSERT INTO c VALUES (1);" * BUILD_MAX_STATEMENTS
+    [(index, message)] = problems("CREATE TABLE c (n);" + inserts)
+    assert index == BUILD_MAX_STATEMENTS
+    assert message.startswith("more than 2000 statements or 4000000 characters of SQL: write fewer or shorter rows")
+    assert problems("CREATE TABLE c (n);" + inserts[: -len("INSERT INTO c VALUES (1);")]) == []
+    text = "x" * (BUILD_MAX_CHARACTERS // 5)
+    [(index, _)] = problems("CREATE TABLE c (n);" + f"INSERT INTO c VALUES ('{text}');" * 5)
+    assert index == 5
+
+
+def test_rows_have_a_most_of_bytes() -> None:
+    rows = ENDLESS.replace("max(n)", "randomblob(900000)").replace("FROM r)", "FROM r WHERE n < 50)")
+    assert problems("CREATE TABLE c (n);" + rows * 3) == [(2, "more than 64 MiB of rows: write fewer or shorter rows")]
+    value = "INSERT INTO c VALUES (zeroblob(2000000));"
+    assert problems("CREATE TABLE c (n);" + value) == [(1, "a value of more than 1 MiB: write shorter values")]
+
+
+@pytest.mark.parametrize("odd", ["\0", "\0;", ";\0;", "'\0", "\ud800", "CREATE TABLE z (\0)"])
+def test_characters_that_no_sql_has_are_problems_wherever_they_stand(odd: str) -> None:
+    script = f"{A}\n{B}\nINSERT INTO a VALUES (1, 'x');"
+    for place in range(0, len(script), 7):
+        problems(script[:place] + odd + script[place:])
+    assert problems(f"{A}{odd}")
+
+
+def test_a_nul_is_named() -> None:
+    assert problems(f"{A} \0") == [(1, "there is a NUL character (U+0000) in the statement: take it out")]
 
 
 def test_statements_that_python_refuses_are_problems() -> None:
@@ -371,7 +425,32 @@ def test_snapshots_of_other_makers_open(tmp_path) -> None:
     assert table_counts(open_database(b"")) == {}
 
 
-@pytest.mark.parametrize("snapshot", [b"hello", b"SQLite format 3"])
+@pytest.mark.parametrize("snapshot", [b"hello", b"SQLite format 3", b"\0" * 4096])
 def test_other_bytes_are_refused(snapshot: bytes) -> None:
-    with pytest.raises(ValueError, match="not a SQLite database"):
+    with pytest.raises(DamagedDatabase, match="not a SQLite database"):
         open_database(snapshot)
+
+
+@pytest.mark.parametrize("length", [16, 20, 99, 100, 1000, 4096, 8192, 20480, -4096, -1])
+@pytest.mark.parametrize("read", [open_database, content_hash])
+def test_a_part_of_a_snapshot_is_refused(shop: bytes, length: int, read: Callable[[bytes], object]) -> None:
+    with pytest.raises(DamagedDatabase, match="build it again"):
+        read(shop[:length])
+
+
+def test_pages_that_were_overwritten_are_damage(shop: bytes) -> None:
+    for page in range(len(shop) // 4096):
+        broken = bytearray(shop)
+        broken[page * 4096 + 100 * (not page) : page * 4096 + 600] = b"\xff" * (600 - 100 * (not page))
+        for read in (content_hash, lambda snapshot: table_counts(open_database(snapshot))):
+            try:
+                read(bytes(broken))
+            except DamagedDatabase as error:
+                assert "the database is damaged" in str(error)
+
+
+def test_only_damage_is_called_damage(shop: bytes) -> None:
+    connection = open_database(shop)
+    connection.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        table_counts(connection)

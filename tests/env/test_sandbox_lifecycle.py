@@ -291,8 +291,17 @@ def test_off_is_recorded(monkeypatch, run_tool, capsys):
 
 def test_an_unknown_mode_is_refused(monkeypatch):
     monkeypatch.setenv("AWM_SANDBOX", "on")
-    with pytest.raises(ValueError, match="'on' is no mode of the sandbox; take one of auto, strict, nofs, off"):
+    with pytest.raises(
+        SandboxUnavailable, match="AWM_SANDBOX=on is no mode of the sandbox; take one of auto, strict, nofs, off"
+    ):
         Sandbox()
+
+
+@pytest.mark.parametrize("value", ["OFF", "Off", " off "])
+def test_a_mode_may_be_written_in_any_case(monkeypatch, value):
+    monkeypatch.setenv("AWM_SANDBOX", value)
+    with Sandbox(mode="strict") as sandbox:
+        assert sandbox.report.mode == "off"
 
 
 def test_a_zygote_that_does_not_start_says_why(monkeypatch):

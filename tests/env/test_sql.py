@@ -45,6 +45,14 @@ TRIGGER = "CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE a SET x = 1; DELETE F
         (f"{TRIGGER}\nSELECT 1;", [Statement(TRIGGER, 1), Statement("SELECT 1;", 2)]),
         ("SELECT 'a;\nSELECT 2;", [Statement("SELECT 'a;\nSELECT 2;", 1, terminated=False)]),
         ("SELECT '\ud800;\0';\nSELECT 2;", [Statement("SELECT '\ud800;\0';", 1), Statement("SELECT 2;", 2)]),
+        ("SELECT 1;\0;", [Statement("SELECT 1;", 1), Statement("\0;", 1)]),
+        (
+            "create temp trigger t BEGIN SELECT CASE 1 WHEN 1 THEN 2 END; END; ;SELECT ';END;'",
+            [
+                Statement("create temp trigger t BEGIN SELECT CASE 1 WHEN 1 THEN 2 END; END;", 1),
+                Statement("SELECT ';END;'", 1, terminated=False),
+            ],
+        ),
         ("SELECT 1;\n;\nSELECT 2;", [Statement("SELECT 1;", 1), Statement("SELECT 2;", 3)]),
     ],
 )
@@ -102,3 +110,22 @@ def test_what_a_statement_is_about(sql: str, kind: str, table: str | None) -> No
 )
 def test_conflict_clauses(sql: str, clauses: set[str]) -> None:
     assert conflict_clauses(sql) == clauses
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "'" + ";" * 500_000,
+        "'" * 500_000,
+        "CREATE TRIGGER t BEGIN " + "SELECT 1;" * 50_000,
+        "/*" + "*" * 500_000,
+        "(" * 500_000,
+    ],
+    ids=["semicolons in text", "quotes", "a trigger", "a comment", "brackets"],
+)
+def test_long_scripts_are_split_in_time_that_grows_with_them(script: str) -> None:
+    [statement] = split_statements(script) or [None]
+    if statement is not None:
+        assert not statement.terminated
+        statement_kind(statement.text)
+        statement_table(statement.text)

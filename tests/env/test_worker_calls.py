@@ -115,7 +115,6 @@ CRASHES = [
     ("db.execute('INSERT INTO orders VALUES (1, 2, 3)')", "IntegrityError: UNIQUE constraint failed: orders.id"),
     ("assert False, 'no'", "AssertionError: no"),
     ("class M(BaseModel):\n    a: int\nM(a='x')", "ValidationError: M: field 'a': input should be a valid integer"),
-    ("db.close()\nreturn db.execute('SELECT 1')", "ProgrammingError: Cannot operate on a closed database."),
     ("getattr(db, 'commit')()", "DatabaseError: not authorized"),
     ("db.execute('/**/ROLLBACK')", "DatabaseError: not authorized"),
     ("getattr(db, 'executescript')('DELETE FROM orders')", "DatabaseError: not authorized"),
@@ -129,6 +128,44 @@ def test_a_crash_names_its_line_and_is_rolled_back(run_tool, code, message):
     assert result.kind == "crash"
     assert result.message.startswith(message)
     assert result.line == 12 + code.count("\n")
+
+
+MESSAGES = [
+    ("raise ToolError('x' * (17 << 20))", "x" * 10_000 + "..."),
+    ("raise ToolError('half \\ud800 a pair')", "half ? a pair"),
+    ("class E(ToolError):\n    def __str__(self): return 1 / 0\nraise E", "E"),
+]
+
+
+@pytest.mark.parametrize(("code", "message"), MESSAGES, ids=["long", "surrogate", "unspeakable"])
+def test_any_tool_error_is_answered(run_tool, code, message):
+    result = run_tool(code)
+    assert (result.kind, result.message) == ("tool_error", message)
+
+
+def test_other_messages_are_cleaned_too(run_tool):
+    assert run_tool("raise KeyError(\"half \\ud800\", 'x' * (17 << 20))").message.startswith("KeyError: ('half ")
+    assert run_tool('raise ValueError("half \\ud800")').message == "ValueError: half ?"
+    assert run_tool("return {'half \\ud800': b''}").kind == "unserialisable"
+
+
+@pytest.mark.parametrize("code", ["return 1", "return db.execute('SELECT 1')", "raise ToolError('no')"])
+def test_a_tool_that_closes_its_connection_is_told_and_costs_no_process(sandbox, snapshot, code):
+    source = (
+        "from awm.env.tool import Connection, ToolError\n"
+        f"def shut(db: Connection):\n    '''Shut.'''\n    getattr(db, 'close')()\n    {code}\n"
+        "def change(db: Connection):\n    '''Change.'''\n    db.execute('DELETE FROM notes')\n"
+    )
+    with sandbox.worker() as worker:
+        worker.load(source)
+        worker.open("s", snapshot, CLOCK)
+        assert worker.call("s", "change", {}).ok
+        result = worker.call("s", "shut", {})
+        assert result.kind == "crash"
+        assert result.message.startswith("the tool closed the database connection, which it must leave open")
+        assert not worker.changed("s")
+        assert worker.dump("s") == snapshot
+        assert worker.call("s", "change", {}).ok
 
 
 def test_the_line_is_the_innermost_of_the_module(run_tool):

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from awm.env import ModuleError, Sandbox
+from awm.env.module import load_module
 
 HEAD = "from typing import Annotated\nfrom pydantic import Field\nfrom awm.env.tool import Connection, ToolError\n"
 TOOL = "def run(db: Connection):\n    '''Run.'''\n"
@@ -45,6 +46,13 @@ ANYWHERE = [
     ("cache: list[int] = []\n", "line 4: 'cache' is a mutable object"),
     ("import collections\nseen = collections.defaultdict(list)\n", "line 5: 'seen' is a mutable object"),
     ("print('hello')\n", "line 4: only imports, definitions and constants may stand at the module's level"),
+    ("import json\njson.dumps = lambda value: ''\n", "line 5: only names may be assigned at the module's level"),
+    ("import json\nJ = json\nJ.dumps = None\n", "line 6: only names may be assigned"),
+    ("import json\nX, json.x = 1, 2\n", "line 5: only names may be assigned"),
+    ("import json\njson.x: int = 1\n", "line 5: only names may be assigned"),
+    ("import json\njson.x += 1\n", "line 5: only imports, definitions and constants"),
+    ("LIMITS = {}\nLIMITS['a'] = 1\n", "line 5: only names may be assigned"),
+    ("import json\nclass A:\n    json.dumps = None\n", "line 6: 'json' was imported and may not be changed"),
     ("for x in range(3):\n    pass\n", "line 4: only imports, definitions and constants"),
     ("if __name__ == '__main__':\n    pass\n", "line 4: only imports, definitions and constants"),
 ]
@@ -72,6 +80,12 @@ INSIDE = [
     ("LIMITS.update(a=1)", "'LIMITS' is changed inside a function"),
     ("run.calls = 1", "'run' is changed inside a function"),
     ("del LIMITS['a']", "'LIMITS' is changed inside a function"),
+    ("import json; json.dumps = None", "'json' was imported and may not be changed"),
+    ("import json as j; j.decoder.x = None", "'j' was imported and may not be changed"),
+    ("from json import decoder; del decoder.x", "'decoder' was imported and may not be changed"),
+    ("import json; setattr(json, 'dumps', None)", "'json' was imported and may not be changed"),
+    ("import json\n    for json.x in (): pass", "'json' was imported and may not be changed"),
+    ("db.close()", "'db.close()' is not allowed: the connection stays open"),
     ("db.commit()", "'.commit()' is not allowed: each call runs in one transaction"),
     ("db.rollback()", "'.rollback()' is not allowed"),
     ("db.executescript('')", "'.executescript()' is not allowed"),
@@ -152,6 +166,16 @@ def _helper(rows):
     LIMITS["x"] = 1
     return type(rows).__name__
 """,
+    "import json, operator\nfrom datetime import date\n"
+    + HEAD
+    + TOOL
+    + """
+    cursor = db.execute("SELECT 1")
+    cursor.close()
+    date = {}
+    date["x"] = operator.add(1, 2)
+    return json.dumps(date)
+""",
     HEAD
     + """
 from pydantic import BaseModel
@@ -165,7 +189,7 @@ Tree.model_rebuild()
 ]
 
 
-@pytest.mark.parametrize("source", GOOD, ids=["constants", "handlers", "local names", "models"])
+@pytest.mark.parametrize("source", GOOD, ids=["constants", "handlers", "local names", "own names", "models"])
 def test_plain_modules_pass(lint, source):
     assert lint(source) == ("ok", ())
 
@@ -209,6 +233,57 @@ def test_the_phase_tells_how_far_a_module_came(lint, source, phase, problem):
     assert found == phase
     assert problems[0].startswith(problem), problems
     assert "http" not in problems[0]
+
+
+HOSTILE = {
+    "minuses": "X = " + "-" * 100_000 + "1\n" + HEAD + TOOL,
+    "attributes": HEAD + "X = a" + ".b" * 20_000 + "\n" + TOOL,
+    "additions": HEAD + TOOL + "    return 1" + " + 1" * 20_000 + "\n",
+    "brackets": HEAD + "X = " + "(" * 1000 + ")" * 1000 + "\n" + TOOL,
+    "a nul": HEAD + TOOL + "\0",
+    "a surrogate": HEAD + TOOL + "    return '\ud800'\n",
+    "nonlocal": HEAD + TOOL + "    nonlocal x\n",
+    "a long number": HEAD + "X = " + "1" * 5000 + "\n" + TOOL,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_source_that_cannot_be_compiled_is_a_syntax_problem(lint, name):
+    phase, problems = lint(HOSTILE[name])
+    assert phase == "syntax"
+    assert re.match(r"line \d+: \S", problems[0])
+    with pytest.raises(ModuleError) as caught:
+        load_module(HOSTILE[name], "tools")
+    assert caught.value.phase == "syntax"
+
+
+def deep(length: int) -> str:
+    return "a" + ".b" * length
+
+
+@pytest.mark.parametrize("length", [300, 500, 900, 980, 2000, 3000])
+def test_depth_is_a_problem_of_the_module_wherever_it_stands(lint, length):
+    for source in (
+        HEAD + f"def run(db: {deep(length)}):\n    '''R.'''\n",
+        HEAD + f"def run(db: Connection, x: {deep(length)}):\n    '''R.'''\n",
+        HEAD + f"def run(db: Connection, x: '{deep(length)}'):\n    '''R.'''\n",
+        HEAD + TOOL + f"    try:\n        pass\n    except {deep(length)}:\n        pass\n",
+        HEAD + TOOL + "    return 1" + "+1" * length + "\n",
+    ):
+        assert lint(source)[0] in ("ok", "lint", "syntax")
+
+
+@pytest.mark.parametrize("text", ["-" * 100_000 + "1", "a\\0b", "\\ud800"], ids=["deep", "nul", "surrogate"])
+def test_text_that_is_no_type_is_a_problem_of_its_parameter(lint, text):
+    phase, problems = lint(HEAD + f"def run(db: Connection, x: '{text}'):\n    '''R.'''\n")
+    assert (phase, problems[0][:25]) == ("lint", "line 4: parameter 'x' of ")
+
+
+def test_problems_that_cannot_be_written_are_cleaned(lint):
+    phase, problems = lint(HEAD + TOOL + "    getattr(db, '__\\ud800__')\n")
+    assert (phase, problems) == ("lint", ("line 6: 'getattr' of '__?__' is not allowed",))
+    phase, problems = lint(HEAD + TOOL + "    eval('1')\n" * 5000)
+    assert (phase, len(problems)) == ("lint", 100)
 
 
 def test_a_module_that_was_checked_once_is_loaded_without_its_lint(sandbox: Sandbox, shop):

@@ -16,19 +16,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server does with one request. With `cut` it closes the connection after the first bytes of the body."""
+    """What the server does with one request.
+
+    With `cut` it closes the connection after the first bytes of the body. With `trickle` it sends a line of the headers
+    or a byte of the body now and then and never ends.
+    """
 
     status: int = 200
-    body: str = ""
+    body: str | bytes = ""
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
+    trickle: Literal["headers", "body"] | None = None
     hold: threading.Event | None = None
 
 
@@ -105,7 +110,7 @@ class ScriptedServer:
         self._script = script
         self._lock = threading.Lock()
         self._in_flight = 0
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self.max_in_flight = 0
         self.requests: list[Body] = []
         self.headers: list[dict[str, str]] = []
@@ -133,7 +138,7 @@ class ScriptedServer:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop; replies that are held back are dropped."""
-        self._stopping.set()
+        self.stopping.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -152,7 +157,7 @@ class ScriptedServer:
             reply = _as_reply(self._script[number])
         else:
             reply = error(400, f"the script has {len(self._script)} replies, this is request {number + 1}")
-        while reply.hold is not None and not reply.hold.wait(0.02) and not self._stopping.is_set():
+        while reply.hold is not None and not reply.hold.wait(0.02) and not self.stopping.is_set():
             pass
         with self._lock:
             self._in_flight -= 1
@@ -166,14 +171,24 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             reply = server.reply_to(body, {name.lower(): value for name, value in self.headers.items()})
-            content = reply.body.encode("utf-8")
+            content = reply.body.encode("utf-8") if isinstance(reply.body, str) else reply.body
             self.send_response(reply.status)
             for name, value in {"content-type": "application/json", **reply.headers}.items():
                 self.send_header(name, value)
+            if reply.trickle:
+                self.trickle(reply.trickle)
+                return
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content[:10] if reply.cut else content)
             self.close_connection = self.close_connection or reply.cut
+
+        def trickle(self, part: str) -> None:
+            self.close_connection = True
+            self.send_header("content-length", "1000000")
+            self.end_headers() if part == "body" else self.flush_headers()
+            while not server.stopping.wait(0.02):
+                self.wfile.write(b" " if part == "body" else b"x-more: 1\r\n")
 
         def handle_one_request(self) -> None:
             try:

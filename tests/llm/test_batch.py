@@ -186,3 +186,46 @@ def test_items_with_the_same_prompt_share_a_line(settings, request_for, folder):
     [file] = BatchFiles(settings, "tasks").write_pending([request_for(item="a"), request_for(item="b")])
     assert file.requests == len(file.path.read_text().splitlines()) == 1
     assert len(file.path.with_name(f"{file.path.stem}.index.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("status", ["abc", [1], True, -5, "1" * 5000])
+def test_a_status_that_is_none_stops_the_stage(settings, request_for, project, folder, status):
+    run(settings, project, request_for())
+    path = folder / "answers.jsonl"
+    path.write_text(line(request_key(request_for(), settings), completion("yes"), status=status))
+    [result], _ = run(settings, project, request_for())
+    assert isinstance(result, RecordingError)
+    assert str(result).startswith(f"{path}, line 1: status_code is no HTTP status")
+
+
+def test_a_status_in_quotes_is_read(settings, request_for, project, folder):
+    run(settings, project, request_for())
+    (folder / "answers.jsonl").write_text(line(request_key(request_for(), settings), completion("yes"), status="200"))
+    [result], _ = run(settings, project, request_for())
+    assert result.content == "yes"
+
+
+def test_an_answer_with_senseless_usage_is_asked_again_and_its_line_named(settings, request_for, project, folder):
+    run(settings, project, request_for())
+    body = {**completion("yes"), "usage": {"prompt_tokens": "many"}}
+    (folder / "answers.jsonl").write_text(line(request_key(request_for(), settings), body))
+    [result], message = run(settings, project, request_for())
+    assert isinstance(result, AnswerPending)
+    assert f"{folder / 'answers.jsonl'}, line 1: usage" in message
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5000])
+def test_an_answer_file_that_python_can_not_read_is_named(settings, request_for, project, folder, text):
+    run(settings, project, request_for())
+    (folder / "answers.jsonl").write_text(text + "\n")
+    [result], _ = run(settings, project, request_for())
+    assert isinstance(result, RecordingError) and str(result).startswith(f"{folder / 'answers.jsonl'}, line 1: ")
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"custom_id": 5}', "1"])
+def test_a_damaged_index_is_named(settings, request_for, project, folder, text):
+    run(settings, project, request_for())
+    [index] = folder.glob("*.index.jsonl")
+    index.write_text(text + "\n")
+    [result], _ = run(settings, project, request_for())
+    assert isinstance(result, RecordingError) and str(result).startswith(f"{index}, line 1: no custom_id")

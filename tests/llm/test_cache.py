@@ -202,3 +202,62 @@ def test_a_file_that_is_no_cache_is_said(tmp_path):
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(ProviderError, match=r"responses\.sqlite can't be used"):
         ResponseCache(path)
+
+
+def execute(cache: ResponseCache, sql: str, *values: object) -> None:
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute(sql, values)
+
+
+@pytest.mark.parametrize(
+    "row", ["{", "{}", b"\xff\xfe", 5, '{"content": "half", "finish_reason": "length", "model": "m"}']
+)
+def test_a_damaged_row_counts_as_absent_and_is_replaced(cache, row):
+    async def ask():
+        return an_answer("new")
+
+    execute(cache, "insert into response values (?, ?)", KEY, row)
+    execute(cache, "insert into response values ('b', ?)", row)
+    assert cache.get(KEY) is None
+    assert asyncio.run(cache.call(KEY, ask)) == an_answer("new")
+    assert cache.put_all([(KEY, an_answer("old")), ("b", an_answer("b"))]) == 1
+    assert (cache.get(KEY), cache.get("b")) == (an_answer("new"), an_answer("b"))
+
+
+def test_a_cache_with_other_columns_is_said(tmp_path):
+    path = tmp_path / "responses.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table response(id, text)")
+    cache = ResponseCache(path)
+    with pytest.raises(ProviderError, match=r"responses\.sqlite can't be used: no such column.*delete it"):
+        cache.get(KEY)
+    with pytest.raises(ProviderError, match=r"responses\.sqlite can't be used"):
+        cache.put(KEY, an_answer())
+    cache.close()
+
+
+def test_a_damaged_page_is_said(tmp_path):
+    path = tmp_path / "responses.sqlite"
+    cache = ResponseCache(path)
+    cache.put_all([(f"{number:064}", an_answer("x" * 1000)) for number in range(100)])
+    cache.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xee" * (len(content) - 4096))
+    cache = ResponseCache(path)
+    with pytest.raises(ProviderError, match=r"responses\.sqlite can't be used.*delete it"):
+        cache.get(KEY)
+    cache.close()
+
+
+def test_a_lease_from_a_clock_that_was_set_back_does_not_block(cache):
+    async def ask():
+        return an_answer()
+
+    execute(cache, "insert into lease values (?, 'gone', ?)", KEY, time.time() + 10_000)
+    assert asyncio.run(cache.call(KEY, ask)) == an_answer()
+
+
+def test_the_cache_folder_may_be_in_ones_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    monkeypatch.setenv("AWM_CACHE_DIR", "~/cache")
+    assert cache_root() == Path("/somewhere/cache")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import logging
 import socket
 import threading
@@ -8,7 +10,7 @@ import threading
 import pytest
 
 from awm.llm.completion import Failure, failure_error
-from awm.llm.errors import ItemError, ProviderError, TruncatedAnswer, answer_error
+from awm.llm.errors import EmptyAnswer, ItemError, ProviderError, TruncatedAnswer, answer_error
 from awm.llm.openai_provider import OpenAIProvider, embed
 from awm.llm.request import LLMAnswer, Usage
 from llm.scripted_server import Reply, ScriptedServer, answer, cut, embeddings, error, held, truncated
@@ -116,10 +118,16 @@ def test_a_name_that_does_not_resolve_is_a_provider_error(config, request_for):
         ask(config(base_url="http://nowhere.invalid/v1", retries=0), request_for())
 
 
+def test_an_unusable_base_url_is_named(config):
+    with pytest.raises(ProviderError, match=r"llm.base_url: 'http://localhost:port/v1'"):
+        OpenAIProvider(config(base_url="http://localhost:port/v1"))
+
+
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "http://localhost:port/v1", "ftp://localhost/v1", "http://"])
-def test_an_unusable_base_url_is_named(config, url):
-    with pytest.raises(ProviderError, match=r"llm.base_url"):
-        OpenAIProvider(config(base_url=url))
+def test_an_unusable_address_in_the_environment_is_named(config, url, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with pytest.raises(ProviderError, match="variable OPENAI_BASE_URL"):
+        OpenAIProvider(config())
 
 
 def test_the_key_is_needed_only_without_a_base_url(config, request_for, monkeypatch):
@@ -259,3 +267,91 @@ def test_failures_of_embeddings_are_sorted_as_those_of_answers(config):
 def test_errors_in_other_forms_are_read_too(config):
     for body in ({"detail": "why"}, {"error": "why"}, "why", {"message": "why"}, {"error": {"message": "why"}}):
         assert "why" in str(failure_error(Failure.of_body(500, body), config()))
+
+
+def reply_with(usage=None, **choice) -> Reply:
+    """A chat completion whose choice and usage are as given."""
+    whole = {"finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}, **choice}
+    return Reply(body=json.dumps({"choices": [whole], "usage": usage}))
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (reply_with({"prompt_tokens": "many"}), "prompt_tokens is many"),
+        (reply_with({"prompt_tokens_details": [1]}), "prompt_tokens_details"),
+        (Reply(body=reply_with({"prompt_tokens": 77}).body.replace("77", "1e999")), "prompt_tokens is Infinity"),
+        (Reply(body=reply_with({"prompt_tokens": 77}).body.replace("77", "9" * 10_000)), "not JSON"),
+        (Reply(body='{"a":' * 200_000), "nested too deep"),
+        (Reply(body='{"choices": 1, "x": ' + "[" * 900 + "]" * 900 + "}"), "not a chat completion"),
+        (Reply(status=400, body='{"error": ' + "[" * 900 + "]" * 900 + "}"), "failed on this request"),
+        (Reply(status=400, body="[" * 200_000), "failed on this request"),
+        (reply_with(finish_reason="error"), "finish_reason 'error'"),
+        (reply_with(finish_reason=["stop"]), "finish_reason"),
+        (reply_with(message={"content": {"text": "hi"}}), "content is not text"),
+        (reply_with(message={"content": ["hi"]}), "content is not text"),
+        (reply_with(message={"content": 5}), "content is not text"),
+        (reply_with(message={"content": None, "refusal": {"a": 1}}), "content is not text"),
+        (Reply(body=gzip.compress(b" " * 65_000_000), headers={"content-encoding": "gzip"}), "more than 64 MB"),
+        (Reply(status=400, body=b" " * 65_000_000), "more than 64 MB"),
+        (Reply(body="x", headers={"content-encoding": "gzip, gzip"}), "not asked for"),
+        (Reply(body="no gzip", headers={"content-encoding": "gzip"}), r"cut the connection \(DecodingError"),
+        (Reply(body=gzip.compress(b'{"a": 1}' * 99)[:-9], headers={"content-encoding": "gzip"}), "DecodingError"),
+    ],
+)
+def test_a_reply_that_makes_no_sense_is_an_item_error_that_names_the_server(config, request_for, reply, words):
+    with ScriptedServer(lambda body: reply) as server, pytest.raises(ItemError, match=words) as caught:
+        ask(config(base_url=server.base_url, retries=0), request_for())
+    assert server.base_url in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_negative_counts_are_none_and_text_parts_are_joined(config, request_for):
+    parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    reply = reply_with({"prompt_tokens": -1, "completion_tokens": 3.0}, message={"content": parts})
+    with ScriptedServer([reply]) as server:
+        [got] = ask(config(base_url=server.base_url), request_for())
+    assert got == LLMAnswer(content="ab", finish_reason="stop", model="scripted", usage=Usage(output_tokens=3))
+
+
+@pytest.mark.parametrize("finish_reason", ["stop", "tool_calls"])
+def test_a_call_of_a_tool_is_an_empty_answer(config, request_for, finish_reason):
+    reply = answer(None, finish_reason, tool_calls=[{"type": "function"}])
+    with ScriptedServer([reply]) as server:
+        [got] = ask(config(base_url=server.base_url), request_for())
+    assert isinstance(answer_error(got), EmptyAnswer)
+    assert "called a tool" in str(answer_error(got))
+
+
+@pytest.mark.parametrize("part", ["headers", "body"])
+def test_a_reply_that_never_ends_is_tried_again_and_given_up(config, request_for, part):
+    with (
+        ScriptedServer(lambda body: Reply(trickle=part)) as server,
+        pytest.raises(ItemError, match=r"within llm.timeout_s = 0.3 seconds, tried 2 times"),
+    ):
+        ask(config(base_url=server.base_url, timeout_s=0.3, retries=1), request_for())
+    assert len(server.requests) == 2
+
+
+def test_a_compressed_reply_is_read(config, request_for):
+    content = gzip.compress(answer("hi").body.encode())
+    with ScriptedServer([Reply(body=content, headers={"content-encoding": "gzip"})]) as server:
+        [got] = ask(config(base_url=server.base_url), request_for())
+    assert got.content == "hi"
+
+
+def test_the_address_in_the_environment_is_used_when_there_is_no_base_url(config, request_for, monkeypatch):
+    with ScriptedServer(["hi", error(404)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        ask(config(), request_for())
+        with pytest.raises(ProviderError, match="OPENAI_BASE_URL") as caught:
+            ask(config(), request_for())
+    assert len(server.requests) == 2
+    assert server.base_url in str(caught.value)
+
+
+@pytest.mark.parametrize("numbers", ['["x"]', "[1e999]", "[" + "9" * 400 + "]"])
+def test_embeddings_that_are_no_numbers_are_an_item_error(config, numbers):
+    reply = Reply(body='{"data": [{"index": 0, "embedding": ' + numbers + "}]}")
+    with ScriptedServer([reply]) as server, pytest.raises(ItemError, match="one embedding per text"):
+        asyncio.run(embed(["a"], config(base_url=server.base_url), "embedder"))

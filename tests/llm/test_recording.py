@@ -111,3 +111,42 @@ def test_bytes_that_are_not_text_are_an_error(tmp_path):
 def test_writing_the_same_position_twice_is_refused(tmp_path, entry_for):
     with pytest.raises(RecordingError, match="keep one"):
         write_entries(tmp_path / "a.jsonl", [entry_for(), entry_for(content="no")])
+
+
+def _replaced(old: str, new: str):
+    return lambda text: text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _replaced('"temperature": 0.5', '"temperature": NaN'),
+        _replaced('"temperature": 0.5', '"temperature": 1e999'),
+        _replaced('"temperature": 0.5', '"temperature": "\\ud800"'),
+        _replaced('"temperature": 0.5', '"temperature": ' + "[" * 200_000 + "]" * 200_000),
+        _replaced('"temperature": 0.5', '"temperature": ' + "[" * 900 + "]" * 900),
+        _replaced('"attempt": 1', '"attempt": ' + "9" * 5000),
+        _replaced('"output_tokens": 0', '"output_tokens": -1'),
+        _replaced('"output_tokens": 0', '"output_tokens": ' + "9" * 400),
+        _replaced('"item": "shop"', '"item": "\\ud800"'),
+        _replaced('"content": "yes"', '"content": "\\ud800"'),
+        lambda text: "[" * 200_000,
+    ],
+)
+def test_json_that_nobody_would_write_is_an_error_that_names_the_line(tmp_path, entry_for, damage):
+    path = tmp_path / "shop.jsonl"
+    path.write_text(damage(entry_for().line()) + "\n", encoding="utf-8")
+    try:
+        [entry] = Recording.load(tmp_path).entries()
+    except RecordingError as error:
+        assert str(error).startswith(f"{path}, line 1: ")
+    else:  # what can be read must be usable, too
+        assert json.loads(entry.line()) and entry.key
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_file_in_place_of_the_folder_is_said(tmp_path, inside):
+    path = tmp_path / "recordings"
+    path.write_text("")
+    with pytest.raises(RecordingError, match=r"recordings.* can't be read"):
+        Recording.load(path / "tasks" if inside else path)

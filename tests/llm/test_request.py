@@ -67,6 +67,6 @@ def test_models_are_frozen_and_closed(request_for):
         Usage(tokens=1)
 
 
-def test_usage_adds_up():
-    left, right = Usage(input_tokens=1, output_tokens=2), Usage(input_tokens=3, cached_input_tokens=1)
-    assert left + right == Usage(input_tokens=4, cached_input_tokens=1, output_tokens=2)
+def test_counts_are_not_negative():
+    with pytest.raises(ValidationError):
+        Usage(output_tokens=-1)

@@ -79,7 +79,7 @@ def test_dependencies_and_parameters_exist_and_outputs_are_the_layouts(stage: st
             assert part in section, key
             section = section[part]
     assert STAGES[stage]["metrics"] == [{f"data/metrics/{stage}.json": {"cache": False}}]
-    assert f"data/rejects/{stage}.jsonl" in STAGES[stage]["outs"]
+    assert f"data/rejects/{stage}.json" in STAGES[stage]["outs"]
 
 
 def test_every_prompt_file_is_used_by_a_stage() -> None:

@@ -30,7 +30,7 @@ def make_params() -> Callable[..., Params]:
     def make(base_url: str, **sections: dict[str, Any]) -> Params:
         params = load_params(PROJECT / "params.yaml")
         llm = {"provider": "openai", "model": "scripted", "base_url": base_url, "retries": 1}
-        changes = {**sections, "llm": {**llm, **sections.get("llm", {})}}
+        changes = {"filter": {"min_tasks": 1}, **sections, "llm": {**llm, **sections.get("llm", {})}}
         values = params.model_dump()
         for section, change in changes.items():
             values[section] = {**values[section], **change}

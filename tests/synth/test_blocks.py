@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from awm.synth.blocks import join_cells, merge_python, merge_sql, outline, part_source, split_cells, split_python
+from awm.env.cells import join_cells, split_cells
+from awm.synth.blocks import merge_python, merge_sql, outline, part_source, split_python
 
 MODULE = '''"""Tools of a shop."""
 

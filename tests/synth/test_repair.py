@@ -91,6 +91,12 @@ def test_a_repair_shows_the_problem_and_the_part_and_takes_back_only_that_part(m
         (answer(None, refusal="No."), "refused"),
         (text(GOOD[:2]), "count"),
         (text([*GOOD[:2], {**GOOD[1], "number": 3}]), "kinds"),
+        (text([*GOOD, {**GOOD[0], "number": 1, "text": GOOD[0]["text"] + " Please."}]), "count"),
+        (text([GOOD[0], GOOD[1], {**GOOD[1], "number": 3, "kind": "multi_step"}]), "duplicate"),
+        (
+            text([GOOD[0], GOOD[1], {**GOOD[2], "text": "As in task 1, but for the next book."}]),
+            "not_self_contained",
+        ),
     ],
 )
 def test_every_kind_of_bad_answer_is_asked_for_again(make_params: Make, reply: Reply | str, reason: str) -> None:

@@ -7,7 +7,8 @@ import sqlite3
 import pytest
 
 from awm.config import DatabasesConfig, SchemasConfig
-from awm.synth.databases import DatabasesStep, DatabaseSubject, initial_state, summarise
+from awm.synth.databases import DatabasesStep, initial_state, summarise
+from awm.synth.design import Design
 from awm.synth.loop.step import Item, Problem
 from awm.synth.schemas import SchemasStep
 from synth.library_environment import CLOCK, DATA, SCENARIO, SCHEMA, TASKS
@@ -22,7 +23,7 @@ def check_schema(sql: str) -> list[Problem]:
 
 
 def check_data(sql: str, schema: str = SCHEMA) -> list[Problem]:
-    item = Item(SCENARIO.slug, DatabaseSubject(SCENARIO, TASKS, schema), [])
+    item = Item(SCENARIO.slug, Design(SCENARIO, TASKS, schema), [])
     return DATABASES.check(DATABASES.read(f"```sql\n{sql}\n```", item, None), item)
 
 
@@ -111,14 +112,14 @@ def test_user_1_must_exist() -> None:
 
 
 def test_an_answer_that_stops_in_the_middle_of_a_statement_is_named() -> None:
-    item = Item(SCENARIO.slug, DatabaseSubject(SCENARIO, TASKS, SCHEMA), [])
+    item = Item(SCENARIO.slug, Design(SCENARIO, TASKS, SCHEMA), [])
     problems = DATABASES.check(DATA.rstrip().removesuffix(");"), item)
 
     assert "unfinished" in {problem.reason for problem in problems}
 
 
 def test_a_repair_replaces_all_statements_of_a_table() -> None:
-    item = Item(SCENARIO.slug, DatabaseSubject(SCENARIO, TASKS, SCHEMA), [])
+    item = Item(SCENARIO.slug, Design(SCENARIO, TASKS, SCHEMA), [])
     broken = DATA.replace("'returned', 0)", "'lost', 0)")
     loans = "INSERT INTO loans" + DATA.split("INSERT INTO loans")[1]
 

@@ -4,35 +4,38 @@
 
 from __future__ import annotations
 
+import sqlite3
 from itertools import islice
 
 import pytest
 
-from awm.config import ToolsConfig, VerifiersConfig
+from awm.config import SandboxConfig, ToolsConfig, VerifiersConfig
 from awm.env import Sandbox
 from awm.models import Outcome, Task, Toolset
 from awm.synth.arguments import MISSING_ID, Rows, draw_arguments, malformed_arguments, missing_id_arguments
 from awm.synth.databases import initial_state
 from awm.synth.loop.step import CheckFailure, Problem
 from awm.synth.tools import ToolsStep, ToolsSubject, read_python, tools_items
+from awm.synth.trial import integrity_problems_of
 from awm.synth.verifiers import VerifiersStep, VerifierSubject, table_rows, verifier_items
 from awm.verify.code import code_verdict
 from synth.library_environment import CLOCK, DATA, MODULE, SCENARIO, SCHEMA, TASKS, TOOLSET, VERIFIER
 
 SNAPSHOT = initial_state(SCHEMA, DATA, CLOCK)
 LIST, RENEW, RETURN = TOOLSET.tools
+LIMITS = SandboxConfig(mode="auto", call_timeout_s=2.0, verify_timeout_s=5.0, memory_mb=512)
 
 
-def check_tools(sandbox: Sandbox, source: str, toolset: Toolset = TOOLSET) -> list[Problem]:
-    step = ToolsStep(ToolsConfig(valid_calls=60, seed=1), sandbox)
-    (item,) = tools_items([ToolsSubject(SCENARIO, SCHEMA, toolset, SNAPSHOT, CLOCK, "hash")], step.config)
+def check_tools(sandbox: Sandbox, source: str, toolset: Toolset = TOOLSET, max_unreached: float = 0.0) -> list[Problem]:
+    step = ToolsStep(ToolsConfig(valid_calls=60, seed=1, max_unreached=max_unreached), sandbox)
+    (item,) = tools_items([ToolsSubject(SCENARIO, SCHEMA, toolset, SNAPSHOT, CLOCK, "hash")], step.config, LIMITS)
     return step.check(source, item)
 
 
 def check_verifier(sandbox: Sandbox, source: str, task: Task = TASKS.tasks[0]) -> list[Problem]:
     step = VerifiersStep(VerifiersConfig(max_rows_shown=2), sandbox)
     subject = VerifierSubject(SCENARIO, SCHEMA, TOOLSET, SNAPSHOT, CLOCK, "hash", task)
-    (item,) = verifier_items([subject], step.config)
+    (item,) = verifier_items([subject], step.config, LIMITS)
     return step.check(source, item)
 
 
@@ -97,13 +100,83 @@ def test_a_tool_that_fails_when_tried_is_named(sandbox: Sandbox, old: str, new: 
 
 
 def test_state_kept_between_calls_shows_when_two_episodes_interleave(sandbox: Sandbox) -> None:
-    """A mutable default argument escapes the linter; the second episode sees what the first one left."""
-    source = MODULE.replace("def _shown(row):\n", "def _shown(row, seen=[]):\n    seen.append(1)\n").replace(
-        'renewals")})', 'renewals")} | {"renewals": len(seen)})'
+    """An iterator in a constant escapes the linter; the second episode sees what the first one left."""
+    source = MODULE.replace("USER_ID = 1\n", "USER_ID = 1\nNUMBERS = iter(range(10**6))\n").replace(
+        'renewals")})', 'renewals")} | {"renewals": next(NUMBERS)})'
     )
-    assert source != MODULE
+    assert source.count("NUMBERS") == 2
 
-    assert {problem.reason for problem in check_tools(sandbox, source)} & {"state", "lint"}
+    assert {problem.reason for problem in check_tools(sandbox, source)} == {"state"}
+
+
+def test_a_row_that_refers_to_nothing_is_named(sandbox: Sandbox) -> None:
+    """A table without a declared foreign key can't get one after the fact; the check still looks at those declared."""
+    found = integrity_problems_of(orphaned())
+
+    assert len(found) == 1
+    assert "loans" in found[0]
+
+
+def orphaned() -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.deserialize(SNAPSHOT)
+    connection.execute("PRAGMA foreign_keys = OFF")
+    connection.execute("UPDATE loans SET book_id = 77 WHERE id = 1")
+    connection.commit()
+    return connection.serialize()
+
+
+def with_tool(name: str, body: str) -> tuple[str, Toolset]:
+    """The library with one more writing tool on loans."""
+    source = (
+        MODULE
+        + f'''
+
+def {name}(db: Connection, loan_id: Annotated[int, Field(description="Loan")]) -> Loan:
+    """Do something to a loan that is in the right state."""
+    loan = _loan(db, loan_id)
+{body}
+    return _shown(_loan(db, loan_id))
+'''
+    )
+    spec = RETURN.model_copy(update={"name": name})
+    return source, TOOLSET.model_copy(update={"tools": (*TOOLSET.tools, spec)})
+
+
+def test_a_tool_is_tried_in_states_that_only_other_tools_lead_to(sandbox: Sandbox) -> None:
+    """No loan of the sample data was renewed once; renew_loan leads there."""
+    body = """\
+    if loan["renewals"] != 1:
+        raise ToolError("only loans that were renewed once")
+    db.execute("UPDATE loans SET renewals = 0 WHERE id = ?", (loan_id,))"""
+    source, toolset = with_tool("undo_renewal", body)
+
+    assert check_tools(sandbox, source, toolset) == []
+
+
+def test_a_tool_that_no_state_lets_succeed_fails_the_module_beyond_a_share(sandbox: Sandbox) -> None:
+    source, toolset = with_tool("sell_book", '    raise ToolError("the book is not for sale")')
+
+    (problem,) = check_tools(sandbox, source, toolset)
+    assert (problem.reason, problem.part) == ("never_succeeds", "sell_book")
+    assert check_tools(sandbox, source, toolset, max_unreached=0.25) == []
+
+
+def test_a_tool_that_never_succeeds_is_called_badly_all_the_same(sandbox: Sandbox) -> None:
+    body = """\
+    if loan["user_id"] == USER_ID:
+        raise ToolError("not for you")"""
+    source, toolset = with_tool("sell_book", body)
+    broken = source.replace(
+        '    """Do something to a loan that is in the right state."""\n    loan = _loan(db, loan_id)\n',
+        '    """Do something to a loan that is in the right state."""\n'
+        '    loan = db.execute("SELECT * FROM loans WHERE id = ?", (loan_id,)).fetchone()\n',
+    )
+    assert broken != source
+
+    problems = check_tools(sandbox, broken, toolset, max_unreached=0.25)
+    assert {problem.part for problem in problems} == {"sell_book"}
+    assert "TypeError" in problems[0].message
 
 
 def test_problems_are_the_same_every_time(sandbox: Sandbox) -> None:

@@ -7,13 +7,14 @@ import pytest
 
 from awm.config import ToolsetsConfig
 from awm.models import Toolset
+from awm.synth.design import Design
 from awm.synth.loop.step import Item, Problem
 from awm.synth.tools import tool_json
-from awm.synth.toolsets import ToolsetsStep, ToolsetSubject
+from awm.synth.toolsets import ToolsetsStep
 from synth.library_environment import CLOCK, SCENARIO, SCHEMA, TASKS, TOOLSET
 
 STEP = ToolsetsStep(ToolsetsConfig(min_tools=3, max_tools=4), CLOCK)
-ITEM = Item(SCENARIO.slug, ToolsetSubject(SCENARIO, TASKS, SCHEMA), [])
+ITEM = Item(SCENARIO.slug, Design(SCENARIO, TASKS, SCHEMA), [])
 
 
 def answer() -> dict[str, Any]:

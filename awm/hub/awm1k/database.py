@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from awm.env.authorizer import authorize_build
 from awm.env.clock import FrozenClock, install
 from awm.env.content import dangling_rows, query, tables
-from awm.env.database import PAGE_SIZE, STATEMENT_MAX_STEPS
+from awm.env.database import PAGE_SIZE
 from awm.env.sql import quote_identifier, split_statements, statement_kind
 from awm.hub.awm1k.reading import TableData, TableSchema
 from awm.hub.awm1k.repair import Repair, insert_repairs, table_repairs
@@ -24,6 +24,7 @@ from awm.hub.awm1k.report import Finding
 __all__ = ["PublishedDatabase"]
 
 _MAX_MB = 15
+_STATEMENT_MAX_STEPS = 3_000_000
 _STEPS_PER_CHECK = 1_000_000
 _SHOWN = 300
 _ALLOWED = frozenset({"INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE", "REPLACE", "UPDATE", "DELETE"})
@@ -141,7 +142,7 @@ class PublishedDatabase:
 
     def _count_steps(self) -> bool:
         self._steps += _STEPS_PER_CHECK
-        return self._steps > STATEMENT_MAX_STEPS
+        return self._steps > _STATEMENT_MAX_STEPS
 
     def _try_each(self, text: str) -> str | None:
         """Run the statements of a text, all or none; return what is wrong."""

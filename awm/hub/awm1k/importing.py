@@ -255,6 +255,7 @@ class _Import:
             code_lines=len(source.splitlines()),
             tasks=tuple(task.number for task in tasks),
             task_kinds=dict(sorted(Counter(task.kind for task in tasks).items())),
+            unreached_tools=(),
             clock=summary.clock,
             content_hash=summary.content_hash,
             tools_sha256=hashlib.sha256(source.encode()).hexdigest(),

@@ -26,6 +26,9 @@ MAX_PROBLEMS = 12
 MAX_MESSAGE = 700
 MAX_EXCERPT = 1500
 
+_TOO_MUCH = (RecursionError, MemoryError, UnicodeError, OverflowError)
+"""What Python itself raises for text nested or long beyond reason: the answer's fault, not the stage's."""
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -81,6 +84,8 @@ async def run_loop(step: Step[Any], item: Item, llm: LLM, max_attempts: int) -> 
             result.artifact = step.artifact(previous, item)
             return result
     last = result.attempts[-1].problems
+    # A time limit is wall clock: a busy machine may pass it where a quiet one does not.
+    result.final = not any(problem.reason == "timeout" for problem in last)
     return _give_up(result, last[0].reason, "; ".join(problem.message for problem in last[:3]))
 
 
@@ -106,10 +111,16 @@ def _read_and_check(step: Step[Any], item: Item, content: str, previous: Any) ->
         return previous, [_answer_problem(error)]
     except CheckFailure as failure:
         return previous, failure.problems
+    except _TOO_MUCH as error:
+        return previous, [Problem("malformed", f"The answer can't be read ({type(error).__name__}); write it plainly.")]
     try:
         return answer, step.check(answer, item)
     except CheckFailure as failure:
         return answer, failure.problems
+    except _TOO_MUCH as error:
+        return answer, [
+            Problem("malformed", f"The answer can't be checked ({type(error).__name__}); write it plainly.")
+        ]
 
 
 def _answer_problem(error: AnswerError | MalformedAnswer) -> Problem:
@@ -117,7 +128,7 @@ def _answer_problem(error: AnswerError | MalformedAnswer) -> Problem:
         case TruncatedAnswer():
             return Problem("truncated", "The answer was cut off at the output limit. Answer again, more compactly.")
         case EmptyAnswer():
-            return Problem("empty", "The answer was empty.")
+            return Problem("empty", str(error))
         case RefusedAnswer():
             return Problem("refused", f"The answer was refused: {error}")
         case _:

@@ -15,12 +15,17 @@ from awm.models import Rejection
 from awm.store import Layout, pretty_json, write_atomic
 from awm.synth.loop.runner import ItemRecord
 
-__all__ = ["artifacts", "clear", "step_metrics", "write_report"]
+__all__ = ["StageFailed", "artifacts", "clear", "step_metrics", "write_report"]
+
+
+class StageFailed(Exception):
+    """A step that nothing came of: later stages would build on nothing."""
 
 
 def clear(folder: Path) -> None:
     """Empty a step's output folder, so that nothing of an earlier run stays in it."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
     folder.mkdir(parents=True)
 
 
@@ -32,10 +37,11 @@ def artifacts(records: Sequence[ItemRecord]) -> dict[str, dict[str, Any]]:
 def step_metrics(records: Sequence[ItemRecord], llm: LLM) -> dict[str, Any]:
     """Figures of a step: success, attempts, tokens, cost in US dollars at the price of `llm.model`, failures by reason.
 
-    First-try success, final success and mean attempts are over all items; attempts that the recordings lack
-    are not counted.
+    First-try success, final success and mean attempts are over all items but those that the recordings hold no answer
+    for, which are counted as `not_recorded`.
     """
-    count = len(records)
+    unanswered = [record for record in records if record.reason == "not_recorded"]
+    count = len(records) - len(unanswered)
     passed = [record for record in records if record.status == "passed"]
     attempts = [attempt for record in records for attempt in record.attempts]
     usage = Usage(
@@ -50,6 +56,7 @@ def step_metrics(records: Sequence[ItemRecord], llm: LLM) -> dict[str, Any]:
         "items": count,
         "passed": len(passed),
         "rejected": count - len(passed),
+        "not_recorded": len(unanswered),
         "first_try_success": _share(sum(len(record.attempts) == 1 for record in passed), count),
         "final_success": _share(len(passed), count),
         "mean_attempts": round(len(attempts) / count, 4) if count else 0.0,
@@ -78,12 +85,13 @@ def write_report(
 ) -> None:
     """Write rejects, answers and metrics of a step, and print what became of its items.
 
-    `rejections` replaces the list that follows from the records; `figures` are added to the metrics.
+    `rejections` replaces the list that follows from the records; `figures` are added to the metrics. Raises
+    StageFailed when no item passed.
     """
     if rejections is None:
         rejections = [record.rejection(step) for record in records if record.status == "rejected"]
     ordered: list[Rejection] = sorted(rejections, key=lambda entry: entry.item)
-    layout.write_lines(layout.rejects(step), ordered)
+    layout.write_rejects(step, ordered)
     clear(layout.llm(step))
     write_shards(layout.llm(step), [entry for record in records for entry in record.entries])
     metrics = {**step_metrics(records, llm), **(figures or {})}
@@ -95,3 +103,6 @@ def write_report(
         print(f"{step}: rejected {entry.item}: {entry.reason}: {entry.detail[:300]}")
     if len(ordered) > 20:
         print(f"{step}: … and {len(ordered) - 20} more in {layout.rejects(step)}")
+    if not metrics["passed"]:
+        why = f"all {len(records)} items were rejected" if records else "there was no item to work on"
+        raise StageFailed(f"{why}, so nothing is left for later stages; see above, and {layout.rejects(step)}")

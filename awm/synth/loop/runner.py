@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from awm.config import Params
 from awm.llm.cache import cache_root
@@ -60,8 +60,14 @@ class ItemRecord(BaseModel):
     entries: tuple[RecordingEntry, ...]
     changed_prompts: int
 
+    @model_validator(mode="after")
+    def _has_its_artifact(self) -> ItemRecord:
+        if (self.status == "passed") != (self.artifact is not None):
+            raise ValueError("an item has an artifact if and only if it passed")
+        return self
+
     def rejection(self, step: str) -> Rejection:
-        """The record as a line of the step's rejects."""
+        """The record as one of the step's rejects."""
         attempts = (
             RejectedAttempt(
                 attempt=attempt.attempt,
@@ -99,12 +105,12 @@ class Runner:
         Raises ProviderError when the provider can't go on, BatchPending when answers are awaited.
         """
         _refuse_duplicates(step, items)
-        version = code_digest(type(step).__module__)
+        version = code_digest(type(step).__module__) + code_digest("awm.synth.loop.repair")
         with _progress() as progress:
             bar = progress.add_task(step.name, total=len(items))
             jobs = [asyncio.create_task(self._one(step, item, version)) for item in items]
             for job in jobs:
-                job.add_done_callback(lambda _: progress.advance(bar))
+                job.add_done_callback(lambda _: _advance(progress, bar, step.name, len(items)))
             results = await _all(jobs)
         self.llm.finish()
         records = [result for result in results if isinstance(result, ItemRecord)]
@@ -114,7 +120,7 @@ class Runner:
     async def _one(self, step: Step[Any], item: Item, version: str) -> ItemRecord | None:
         key = self._key(step, item, version)
         stored = await asyncio.to_thread(self.store.get, step.name, key, ItemRecord)
-        if stored is not None:
+        if stored is not None and stored.item == item.id:
             return stored
         try:
             result = await run_loop(step, item, self.llm, self.params.repair.max_attempts)
@@ -173,14 +179,26 @@ class Runner:
 
 
 async def _all(jobs: Sequence[asyncio.Task[ItemRecord | None]]) -> list[ItemRecord | None]:
-    """Results of all jobs; the first error cancels the jobs that still wait and is raised once none runs any more."""
+    """Results of all jobs.
+
+    A provider that can't go on, or an interrupt, cancels the jobs that still wait. Any other error lets them finish
+    first, so that their results are stored.
+    """
     try:
-        return await asyncio.gather(*jobs)
+        await asyncio.wait(jobs, return_when=asyncio.FIRST_EXCEPTION)
+        if any(job.done() and isinstance(job.exception(), ProviderError) for job in jobs if not job.cancelled()):
+            for job in jobs:
+                job.cancel()
     except BaseException:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         raise
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors:
+        raise next((error for error in errors if isinstance(error, ProviderError)), errors[0])
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
 def _refuse_duplicates(step: Step[Any], items: Sequence[Item]) -> None:
@@ -203,6 +221,14 @@ def _stop_if_provider_failed_everywhere(step: Step[Any], records: Sequence[ItemR
             raise ProviderError(f"{step.name}: no item could be answered ({records[0].detail}); {advice}")
 
 
+def _advance(progress: Progress, bar: TaskID, step: str, total: int) -> None:
+    """Move the bar; where there is no terminal, print a line for every tenth of the items."""
+    progress.advance(bar)
+    done = int(progress.tasks[bar].completed)
+    if progress.disable and total > 1 and done * 10 // total > (done - 1) * 10 // total:
+        print(f"{step}: {done} of {total} items done", file=sys.stderr, flush=True)
+
+
 def _progress() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
@@ -213,8 +239,3 @@ def _progress() -> Progress:
         disable=not sys.stderr.isatty(),
         transient=True,
     )
-
-
-def inputs_of(*values: Any) -> Any:
-    """Models and plain values as JSON-compatible data, for an item's key."""
-    return [value.model_dump(mode="json") if isinstance(value, BaseModel) else value for value in values]

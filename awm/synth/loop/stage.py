@@ -13,6 +13,7 @@ from awm.config import ConfigError, Params, load_params
 from awm.env.errors import SandboxUnavailable
 from awm.llm.errors import LLMError
 from awm.store import Layout, StoreError
+from awm.synth.loop.report import StageFailed
 
 __all__ = ["run_stage"]
 
@@ -24,10 +25,12 @@ def run_stage(stage: Callable[[Params, Layout], Coroutine[Any, Any, None]]) -> N
     """
     try:
         asyncio.run(stage(load_params(), Layout()))
-    except (ConfigError, StoreError, LLMError, SandboxUnavailable) as error:
+    except (ConfigError, StoreError, LLMError, SandboxUnavailable, StageFailed) as error:
         _stop(str(error))
-    except (OSError, sqlite3.OperationalError) as error:
-        _stop(f"{type(error).__name__}: {error}; finished items are kept, run the same command again")
+    except OSError as error:
+        _stop(f"{error.strerror or type(error).__name__}: {error.filename or 'no file named'}; mend this and run again")
+    except sqlite3.Error as error:
+        _stop(f"a database failed ({error}); run the same command again, or delete .awm_cache if it fails again")
     except KeyboardInterrupt:
         _stop("interrupted; finished items are kept, run the same command again")
 
