@@ -122,6 +122,7 @@ def write_library(data: Path) -> Path:
             task_kinds={TaskKind.READ: 1, TaskKind.WRITE: 1},
             clock=CLOCK,
             content_hash=summary.content_hash,
+            unreached_tools=(),
             tools_sha256=hashlib.sha256(MODULE.encode()).hexdigest(),
         ),
     )

@@ -13,6 +13,7 @@ import typer
 
 from awm.commands.display import harmless
 from awm.config import ConfigError
+from awm.env.errors import SandboxUnavailable
 from awm.llm.errors import LLMError
 from awm.store import StoreError
 
@@ -34,7 +35,7 @@ def plain_errors(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (ConfigError, StoreError, LLMError, UsageError, sqlite3.Error) as error:
+        except (ConfigError, StoreError, LLMError, SandboxUnavailable, UsageError, sqlite3.Error) as error:
             print(f"awm: {one_line(error)}", file=sys.stderr)
         except OSError as error:
             print(f"awm: {one_line(error.filename)}: {error.strerror}", file=sys.stderr)

@@ -45,7 +45,7 @@ _FEATURES: dict[str, str] = {
     "upsert and RETURNING": "INSERT INTO u VALUES (1) ON CONFLICT(a) DO UPDATE SET a = 2 RETURNING a",
     "mathematical functions": "SELECT sqrt(2), ceil(1.5)",
 }
-_OPTIONAL = {"mathematical functions"}
+_OPTIONAL = {"mathematical functions", "strict tables"}
 _MODULE = '''
 from awm.env.tool import Connection
 
@@ -95,7 +95,7 @@ def diagnose() -> Diagnosis:
         with Sandbox(Limits(memory_mb=256)) as sandbox:
             report = sandbox.report
             checks += [_mode(report), *_self_test(report), *_trials(sandbox)]
-    except (SandboxUnavailable, ValueError) as error:
+    except (SandboxUnavailable, OSError, ValueError) as error:
         checks.append(Check("sandbox", "missing", str(error), _sandbox_advice()))
         report = None
     checks.append(_imported())
@@ -180,7 +180,7 @@ def _seccomp() -> Check:
 
 def _identity() -> Check:
     if not hasattr(os, "geteuid"):
-        return Check("user", "limited", "unknown")
+        return Check("user", "ok", "unknown")
     user = "root; workers drop all capabilities" if os.geteuid() == 0 else f"user id {os.geteuid()}, as good as root"
     return Check("user", "ok", user)
 

@@ -166,4 +166,5 @@ def describe_exception(error: BaseException) -> str:
             text = f"{type(error).__name__}: {error}"
         except Exception:
             text = type(error).__name__
+    text = text[: 4 * _MAX_MESSAGE]  # a message may be as long as a value, and the patterns below read all of it
     return _LINK.sub("", _ADDRESS.sub("0x...", text))[:_MAX_MESSAGE]

@@ -69,7 +69,7 @@ def test_a_failure_as_json_is_data(run_awm):
 
 def test_a_sandbox_in_no_known_mode_is_one_line(run_awm):
     done = run_awm("env", "call", SLUG, "list_loans", status=1, AWM_SANDBOX="on")
-    assert done.stderr == "awm: 'on' is no mode of the sandbox; take one of auto, strict, nofs, off\n"
+    assert done.stderr == "awm: AWM_SANDBOX=on is no mode of the sandbox; take one of auto, strict, nofs, off\n"
 
 
 def test_results_cannot_reach_the_terminal(run_awm):

@@ -95,11 +95,6 @@ steal = lambda *_, **__: _module("io").open("/etc/passwd").read()
         def __str__(self):
             return steal()
     raise E
-    #: a refusal whose words are read from a file
-    class E(ToolError):
-        def __str__(self):
-            return steal()
-    raise E
     #: an error of many words
     raise ValueError("y" * 10000000)
     #: an error whose class has many words
@@ -194,6 +189,16 @@ def test_an_iterator_without_end_is_a_lack_of_memory_or_time(run_tool):
 def test_every_error_is_a_result_of_its_own_call(run_tool, code):
     result = run_tool(HEAD + "db.execute('DELETE FROM orders')\n" + code)
     assert result.kind in ("crash", "timeout", "invalid_arguments", "unserialisable"), result
+
+
+def test_a_refusal_without_words_is_named_by_its_class_or_the_workers_own_loss(run_tool):
+    code = "class E(ToolError):\n    def __str__(self):\n        return steal()\nraise E"
+    try:
+        result = run_tool(HEAD + code)
+    except WorkerDied:
+        return
+    assert result.kind in ("crash", "tool_error")
+    assert "root:" not in result.message
 
 
 def test_a_refusal_of_many_words_reaches_the_agent_or_fails_as_one(run_tool):

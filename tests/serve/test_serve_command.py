@@ -48,6 +48,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         task_kinds={},
         clock=CLOCK,
         content_hash=summary.content_hash,
+        unreached_tools=(),
         tools_sha256=hashlib.sha256(MODULE.encode()).hexdigest(),
     )
     parts = {"scenarios": SCENARIO, "tasks": TASKS, "toolsets": TOOLSET, "databases": summary, "environments": kept}
