@@ -153,13 +153,18 @@ class Sandbox:
             self._zygote = None
 
     def _spawn(self, role: bytes) -> Worker:
-        worker = self.fork(role, Worker)
-        try:
-            tested = worker.greeting(_START_S)
-        except EnvironmentFault as error:
-            worker.kill()
-            raise SandboxUnavailable(_no_worker(str(error))) from None
-        return self.admit(worker, tested)
+        for last in (
+            False,
+            True,
+        ):  # a machine short of memory may lose a worker; a sandbox that can't be had fails twice
+            worker = self.fork(role, Worker)
+            try:
+                return self.admit(worker, worker.greeting(_START_S))
+            except EnvironmentFault as error:
+                worker.kill()
+                if last:
+                    raise SandboxUnavailable(_no_worker(str(error))) from None
+        raise AssertionError
 
     def fork(self, role: bytes, make: type[W]) -> W:
         """Return a process of a role, whose greeting is still to be read and admitted."""

@@ -132,10 +132,8 @@ class Template:
             self._process, self._owner = None, os.getpid()
         if self._process is not None and self._process.alive:
             return self._process
-        process = self._fork(b"p", _TemplateWorker)
+        process = self._locked_down()
         try:
-            process.open_gate(_START_S)
-            self._admitted(process)
             self._tools, _ = self._load(process)
             process.request("open", self._session, self._snapshot, self._clock, within=DATABASE_S)
         except BaseException:
@@ -143,6 +141,19 @@ class Template:
             raise
         self._process = process
         return process
+
+    def _locked_down(self) -> _TemplateWorker:
+        for last in (False, True):  # as for any worker: one may be lost to a machine short of memory
+            process = self._fork(b"p", _TemplateWorker)
+            try:
+                process.open_gate(_START_S)
+                self._admitted(process)
+                return process
+            except BaseException as error:
+                process.kill()
+                if last or not isinstance(error, EnvironmentFault | SandboxUnavailable):
+                    raise
+        raise AssertionError
 
     def _loaded_worker(self) -> ToolWorker:
         worker = self._admitted(self._fork(b"t", Worker))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,8 @@ __all__ = ["ALL_PATH", "AllEnvironments", "end_after_answer", "environment_app"]
 
 ALL_PATH = "/<slug>/mcp"
 _LAST = "awm.last"
+_SESSION = b"mcp-session-id"
+_REMEMBERED = 1000
 
 
 class EndSessions:
@@ -29,14 +32,21 @@ class EndSessions:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._ended: deque[bytes] = deque(maxlen=_REMEMBERED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, then end the session that asked for it."""
+        name = dict(scope.get("headers", ())).get(_SESSION)
+        if name in self._ended:  # the MCP server may still be taking the session down, and would answer 500
+            await JSONResponse({"error": "this session is over"}, 404)(scope, receive, send)
+            return
         last: list[anyio.CancelScope] = []
         scope[_LAST] = last
         try:
             await self._app(scope, receive, send)
         finally:
+            if last and name is not None:
+                self._ended.append(name)
             for session in last:
                 session.cancel()
 

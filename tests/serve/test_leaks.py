@@ -97,6 +97,8 @@ def test_a_thousand_sessions_leave_nothing_behind(client: Client) -> None:
 
     run_sessions(client, 900)
 
+    # A thread pool may still grow by a thread or two; a thread per session would be hundreds.
+    before = (before[0], before[1], before[2] + 5, before[3])
     after = (
         settled(lambda: len(descendants()), before[0]),
         settled(lambda: len(open_files()), before[1]),
