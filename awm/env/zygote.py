@@ -97,6 +97,8 @@ class _Zygote:
         self._workers: set[int] = set()
         self._templates: set[int] = set()
         self._forking = False
+        self._burying = False
+        self._more_ended = False
         signal.signal(signal.SIGCHLD, self._on_child)
 
     def serve(self) -> None:
@@ -151,6 +153,17 @@ class _Zygote:
             self._bury()
 
     def _bury(self) -> None:
+        """Bury the workers that have ended. A signal may come while this runs: it must not bury the same one twice."""
+        self._more_ended = True
+        if self._burying:
+            return
+        self._burying = True
+        while self._more_ended:
+            self._more_ended = False
+            self._bury_ended()
+        self._burying = False
+
+    def _bury_ended(self) -> None:
         while self._workers:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
